@@ -1,0 +1,55 @@
+"""Reading the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ledger.domain import hashchain
+from ledger.models import ContextEvent, Tombstone
+
+
+def head() -> tuple[int, str]:
+    """The newest event's (seq, hash); (0, genesis) for an empty ledger."""
+    newest = ContextEvent.objects.order_by("-seq").values_list("seq", "hash").first()
+    return newest or (0, hashchain.GENESIS)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a walk over the whole chain found."""
+
+    events: int
+    head_hash: str
+    first_broken: hashchain.Break | None
+
+    @property
+    def ok(self) -> bool:
+        return self.first_broken is None
+
+
+def verify(*, progress: Callable[[int], None] | None = None) -> Verification:
+    """Walk the chain from the first event to the last, in constant memory."""
+    events, head_hash = 0, hashchain.GENESIS
+    for step in hashchain.first_break(_links()):
+        if isinstance(step, hashchain.Break):
+            return Verification(events, head_hash, step)
+        events, head_hash = events + 1, step.hash
+        if progress is not None and events % 1000 == 0:
+            progress(1000)
+    return Verification(events, head_hash, None)
+
+
+def _links() -> Iterator[hashchain.Link]:
+    buried = set(Tombstone.objects.values_list("event_id", flat=True))
+    for event in ContextEvent.objects.order_by("seq").iterator(chunk_size=1000):
+        yield hashchain.Link(
+            seq=event.seq,
+            id=event.id,
+            metadata=event.chained_metadata,
+            payload=None if event.salt is None else (event.salt, event.text, event.before, event.after),
+            payload_hash=event.payload_hash,
+            prev_hash=event.prev_hash,
+            hash=event.hash,
+            erased=event.id in buried,
+        )

@@ -1,0 +1,187 @@
+"""Current state: whether a memory holds at an instant, and if not, the one reason (behaviour.md, section 3).
+
+A memory is not current for the first of these that holds:
+
+1. archived
+2. not_yet_valid        t_valid is later; or, at a past anchor, it was created later
+3. expired              t_invalid or expires_at has come (half-open)
+4. deprecated           status says so
+5. superseded           a replacement that holds by 1-4 stands further along its chain
+6. replacement_erased   what replaced it was erased, and nothing current stands after that
+
+Replacements are walked on a graph with at most one way out of each node: the newest outgoing edge, by
+(created_at, id). Where such ways close into a cycle, its oldest edge is ignored, and that node is the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ledger.domain.instants import UnixMs, format_instant
+from vault.domain.facts import DEPRECATED, Facts
+from vault.domain.links import SUPERSEDED_BY, Edge
+
+Reason: TypeAlias = Literal[
+    "archived", "not_yet_valid", "expired", "deprecated", "superseded", "replacement_erased"
+]
+LONG_CHAIN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The instant a question is judged at; `past` when it was given and lies before now."""
+
+    at: UnixMs
+    past: bool = False
+
+    @property
+    def until(self) -> UnixMs | None:
+        """Links created after this are not seen; None: all are."""
+        return self.at if self.past else None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Whether a memory is current; if not, why, and what stands in its place.
+
+    `edge` is the first step of the way to the replacement. `inactive` says that there are replacing edges but no
+    replacement that holds: the memory stays, and its hit says so. `ignored` is an edge left out of a cycle on the
+    way, `steps` the length of the chain walked.
+    """
+
+    current: bool
+    reason: Reason | None = None
+    replacement_id: str | None = None
+    edge: Edge | None = None
+    inactive: bool = False
+    ignored: Edge | None = None
+    steps: int = 0
+
+    @property
+    def superseded_by(self) -> str | None:
+        """How it was replaced, as the validity signal names it; None when it was not."""
+        if self.edge is None or self.reason not in ("superseded", "replacement_erased"):
+            return None
+        return "ledger" if self.edge.relation == SUPERSEDED_BY else self.edge.relation.lower()
+
+
+CURRENT = State(current=True)
+
+
+def standing_reason(facts: Facts, anchor: Anchor) -> Reason | None:
+    """Rules 1 to 4, in order: what a memory's own fields say against it."""
+    at = anchor.at
+    if facts.archived:
+        return "archived"
+    if (facts.t_valid is not None and facts.t_valid > at) or (anchor.past and facts.created_at > at):
+        return "not_yet_valid"
+    expiry = facts.expiry
+    if expiry is not None and expiry <= at:
+        return "expired"
+    if facts.status == DEPRECATED:
+        return "deprecated"
+    return None
+
+
+class Successions:
+    """The replacing edges that count, one out of each node, with cycles opened at their oldest edge."""
+
+    def __init__(self, edges: Iterable[Edge], anchor: Anchor) -> None:
+        newest: dict[str, Edge] = {}
+        for edge in edges:
+            if anchor.past and edge.created_at > anchor.at:
+                continue
+            best = newest.get(edge.source)
+            if best is None or _age(edge) > _age(best):
+                newest[edge.source] = edge
+        self._way_out = newest
+        self.ignored = {cycle.source: cycle for cycle in _oldest_of_each_cycle(newest)}
+
+    def next(self, node: str) -> Edge | None:
+        """The edge that decides for a node; None at a head, be it of a chain or of an opened cycle."""
+        return None if node in self.ignored else self._way_out.get(node)
+
+    def way_from(self, node: str) -> list[Edge]:
+        """The edges from a node to the head of its chain, in order."""
+        way: list[Edge] = []
+        edge = self.next(node)
+        while edge is not None:
+            way.append(edge)
+            edge = self.next(edge.target)
+        return way
+
+
+def _age(edge: Edge) -> tuple[UnixMs, str]:
+    return edge.created_at, edge.id
+
+
+def _oldest_of_each_cycle(way_out: Mapping[str, Edge]) -> list[Edge]:
+    seen: set[str] = set()
+    oldest = []
+    for start in sorted(way_out):
+        path: dict[str, int] = {}
+        node = start
+        while node in way_out and node not in seen and node not in path:
+            path[node] = len(path)
+            node = way_out[node].target
+        if node in path:
+            members = list(path)[path[node] :]
+            oldest.append(min((way_out[member] for member in members), key=_age))
+        seen.update(path)
+    return oldest
+
+
+def state_of(memory_id: str, facts: Mapping[str, Facts], successions: Successions, anchor: Anchor) -> State:
+    """The state of one memory. `facts` must hold it and every node on its way."""
+    standing = standing_reason(facts[memory_id], anchor)
+    way = successions.way_from(memory_id)
+    head = way[-1].target if way else memory_id
+    ignored = successions.ignored.get(head)
+    if not way:
+        return State(current=standing is None, reason=standing, ignored=ignored)
+
+    replacement = None
+    for edge in way:
+        if standing_reason(facts[edge.target], anchor) is None:
+            replacement = edge.target
+    erased = any(facts[edge.target].erased for edge in way)
+
+    reason: Reason | None = standing
+    if reason is None and replacement is not None:
+        reason = "superseded"
+    if reason is None and erased:
+        reason = "replacement_erased"
+    return State(
+        current=reason is None,
+        reason=reason,
+        replacement_id=replacement,
+        edge=way[0],
+        inactive=replacement is None and not erased,
+        ignored=ignored,
+        steps=len(way),
+    )
+
+
+def in_words(state: State, facts: Facts) -> str:
+    """The state as an auditor would write it."""
+    match state.reason:
+        case None if state.inactive:
+            return "Current: what replaced it is itself not current"
+        case None:
+            return "Current"
+        case "archived":
+            return "Erased" if facts.erased else "Archived"
+        case "not_yet_valid":
+            since = facts.t_valid if facts.t_valid is not None else facts.created_at
+            return f"Not yet valid: it holds from {format_instant(since)}"
+        case "expired":
+            assert facts.expiry is not None
+            return f"Expired {format_instant(facts.expiry)}"
+        case "deprecated":
+            return "Deprecated, with no successor on record"
+        case "superseded":
+            return f"Superseded by {state.replacement_id}"
+        case "replacement_erased":
+            return "Suppressed: what replaced it was erased"

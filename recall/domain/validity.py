@@ -1,0 +1,180 @@
+"""Validity: how much to trust a hit. Policy `validity-multiplier-v1`, pure and deterministic.
+
+Each rule looks at one thing and answers with a Judgement: the factor it multiplies by, the signal it leaves, the
+grade it caps at, and the reason in words. The grade, the multiplier, the signals and the sentence on the page
+are all read off the same judgements; nothing is explained after the fact.
+
+1. freshness: 0.5 ** (age / half-life), age never negative
+2. scope: x1.10 when the memory is of the very workspace that was asked for
+3. provenance: x1.15 when verified or corroborated
+4. superseded: x0.35 when deprecated, or replaced (visible in the history view only)
+5. expiry: x0.35 when expired; else x0.70 when it expires within one half-life
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ledger.domain.instants import DAY, UnixMs, format_instant
+from recall.domain.policy import DEFAULT, Weights
+from vault.domain.access import GLOBAL
+from vault.domain.facts import ASSERTED, DEPRECATED, Facts
+
+Grade: TypeAlias = Literal["valid", "stale", "context_invalid"]
+GRADES: tuple[Grade, ...] = ("valid", "stale", "context_invalid")
+_SMALLEST = math.ulp(0.0)  # the multiplier is > 0 even for a memory older than floats can say
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one rule found: its factor, its signal, the best grade it allows, and why, in words."""
+
+    rule: str
+    factor: float
+    signal: str | None = None
+    allows: Grade = "valid"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """A hit's grade with everything behind it. `multiplier` is the product of the judgements' factors."""
+
+    grade: Grade
+    freshness: float
+    age_ms: UnixMs
+    scope_match: str
+    provenance_class: str
+    superseded: bool
+    expiring_soon: bool
+    expired: bool
+    expires_at: UnixMs | None
+    multiplier: float
+    judgements: tuple[Judgement, ...] = field(repr=False)
+    extra_signals: tuple[str, ...] = ()
+
+    @property
+    def signals(self) -> list[str]:
+        """In the policy's order; the product's own additions come last."""
+        return [j.signal for j in self.judgements if j.signal is not None] + list(self.extra_signals)
+
+    @property
+    def factors(self) -> list[tuple[str, float]]:
+        """Every rule that spoke, with its factor: they multiply to `multiplier`."""
+        return [(j.rule, j.factor) for j in self.judgements]
+
+    @property
+    def cause(self) -> str:
+        """Why the grade is what it is: the reasons of the rules that hold it down, or that none does."""
+        reasons = [j.reason for j in self.judgements if j.allows == self.grade and j.reason]
+        return "; ".join(reasons) if self.grade != "valid" and reasons else "No negative signal"
+
+    def block(self) -> dict[str, object]:
+        """The per-hit `validity` block of an answer (api.md); floats unrounded."""
+        return {
+            "grade": self.grade,
+            "freshness": self.freshness,
+            "scope_match": self.scope_match,
+            "provenance_class": self.provenance_class,
+            "superseded": self.superseded,
+            "expiring_soon": self.expiring_soon,
+            "expired": self.expired,
+            "expires_at_unix_ms": self.expires_at,
+            "multiplier": self.multiplier,
+            "signals": self.signals,
+        }
+
+
+def grade(
+    facts: Facts,
+    *,
+    at: UnixMs,
+    workspace: str | None,
+    superseded_by: str | None = None,
+    extra_signals: Iterable[str] = (),
+    weights: Weights = DEFAULT,
+) -> Validity:
+    """Grade one memory at the anchor `at`.
+
+    `workspace` is the one asked for (None: none was). `superseded_by` says how a replacement took its place
+    ("invalidated_by", "evolved_into", "ledger"); a deprecated status speaks for itself.
+    """
+    freshness, by_age = _freshness(facts, at, weights)
+    scope_match, by_scope = _scope(facts, workspace, weights)
+    by_provenance = _provenance(facts, weights)
+    by_replacement = _superseded(facts, superseded_by, weights)
+    by_expiry = _expiry(facts, at, weights)
+    spoken = tuple(j for j in (by_age, by_scope, by_provenance, by_replacement, by_expiry) if j is not None)
+    return Validity(
+        grade=max((j.allows for j in spoken), key=GRADES.index),
+        freshness=freshness,
+        age_ms=max(0, at - facts.created_at),
+        scope_match=scope_match,
+        provenance_class=facts.provenance_class,
+        superseded=by_replacement is not None,
+        expiring_soon=by_expiry is not None and by_expiry.signal == "expiring_soon",
+        expired=by_expiry is not None and by_expiry.signal == "expired",
+        expires_at=facts.expiry,
+        multiplier=max(math.prod(j.factor for j in spoken), _SMALLEST),
+        judgements=spoken,
+        extra_signals=tuple(extra_signals),
+    )
+
+
+def _freshness(facts: Facts, at: UnixMs, weights: Weights) -> tuple[float, Judgement]:
+    age = max(0, at - facts.created_at)
+    value = 0.5 ** (age / weights.half_life_ms)
+    allows: Grade = "valid"
+    reason = ""
+    if value < weights.context_invalid_freshness:
+        allows = "context_invalid"
+        reason = f"{_days(age)} old: freshness below {weights.context_invalid_freshness:g}"
+    elif value < weights.stale_freshness:
+        allows = "stale"
+        reason = f"{_days(age)} old: freshness below {weights.stale_freshness:g}"
+    return value, Judgement("freshness", value, f"freshness:{value:.3f}", allows, reason)
+
+
+def _scope(facts: Facts, workspace: str | None, weights: Weights) -> tuple[str, Judgement]:
+    match = "none"
+    if workspace is not None and facts.workspace == workspace:
+        match = "exact"
+    elif workspace is not None and facts.workspace == GLOBAL:
+        match = "global"
+    factor = 1 + weights.scope_bonus if match == "exact" else 1.0
+    return match, Judgement("scope", factor, f"scope:{match}")
+
+
+def _provenance(facts: Facts, weights: Weights) -> Judgement | None:
+    if facts.provenance_class not in ASSERTED:
+        return None
+    return Judgement("provenance", 1 + weights.provenance_boost, f"provenance:{facts.provenance_class}")
+
+
+def _superseded(facts: Facts, superseded_by: str | None, weights: Weights) -> Judgement | None:
+    how = "deprecated" if facts.status == DEPRECATED else superseded_by
+    if how is None:
+        return None
+    reason = "Deprecated, with no successor on record" if how == "deprecated" else f"Superseded ({how})"
+    return Judgement("superseded", weights.superseded_penalty, f"superseded:{how}", "context_invalid", reason)
+
+
+def _expiry(facts: Facts, at: UnixMs, weights: Weights) -> Judgement | None:
+    expiry = facts.expiry
+    if expiry is None:
+        return None
+    if expiry <= at:
+        reason = f"Expired {format_instant(expiry)}"
+        return Judgement("expired", weights.superseded_penalty, "expired", "context_invalid", reason)
+    if expiry - at <= weights.half_life_ms:
+        reason = f"Expires {format_instant(expiry)}, within one half-life"
+        return Judgement("expiring_soon", weights.expiring_penalty, "expiring_soon", "stale", reason)
+    return None
+
+
+def _days(age: UnixMs) -> str:
+    days = age / DAY
+    return f"{days:,.0f} days" if days >= 2 else f"{days:.1f} days"

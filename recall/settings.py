@@ -1,0 +1,194 @@
+"""Settings: everything that differs between installations is an environment variable (table in README.md)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def secret(name: str) -> str | None:
+    """The value of NAME, or the contents of the file that NAME_FILE names."""
+    path = os.environ.get(f"{name}_FILE")
+    return Path(path).read_text().strip() if path else os.environ.get(name)
+
+
+def flag(name: str, default: bool) -> bool:
+    value = os.environ.get(name, "1" if default else "0").lower()
+    if value not in ("0", "1", "true", "false", "yes", "no"):
+        raise ImproperlyConfigured(f"{name} must be 0 or 1")
+    return value in ("1", "true", "yes")
+
+
+DATA_DIR = Path(os.environ.get("RECALL_DATA_DIR", BASE_DIR / "var")).resolve()
+DATA_DIR.mkdir(parents=True, exist_ok=True)
+
+
+def _secret_key() -> str:
+    given = secret("RECALL_SECRET_KEY")
+    if given:
+        return given
+    kept = DATA_DIR / "secret_key"
+    if not kept.exists():
+        made = kept.with_suffix(f".{os.getpid()}")
+        made.touch(mode=0o600)
+        made.write_text(secrets.token_urlsafe(50))
+        try:
+            os.link(made, kept)  # fails where another process was first: then that one's key counts
+        except FileExistsError:
+            pass
+        finally:
+            made.unlink()
+    return kept.read_text().strip()
+
+
+SECRET_KEY = _secret_key()
+DEBUG = flag("RECALL_DEBUG", False)
+ALLOWED_HOSTS = os.environ.get("RECALL_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("RECALL_TRUSTED_ORIGINS", "").split(",") if o]
+HTTPS = flag("RECALL_HTTPS", False)
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "django_htmx",
+    "template_partials",
+    "csp",
+    "ledger",
+    "vault",
+    "recall",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "recall.middleware.request_id",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "recall.urls"
+WSGI_APPLICATION = "recall.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+DATABASES = {
+    "default": dj_database_url.parse(
+        secret("DATABASE_URL") or f"sqlite:///{DATA_DIR / 'recall.sqlite3'}", conn_max_age=None
+    )
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",  # a writer waits for the lock at the start, never in the middle
+        "timeout": 20,
+        "init_command": (
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; "
+            "PRAGMA temp_store=MEMORY; PRAGMA mmap_size=268435456; PRAGMA secure_delete=ON;"
+        ),
+    }
+
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "overview"
+
+LANGUAGE_CODE = "en-gb"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = DATA_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("RECALL_BEHIND_PROXY", False) else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024  # the bulk limit; recall.api.parsing holds other bodies to 2 MB
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'none'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'"],
+        "font-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "form-action": ["'self'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["recall.api.access.KeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["recall.api.access.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["recall.api.access.KeyThrottle"],
+    "DEFAULT_PARSER_CLASSES": ["recall.api.parsing.JSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["recall.api.parsing.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "recall.api.errors.envelope",
+    "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Recall Ledger",
+    "DESCRIPTION": "Memory for AI agents in which every hit carries its validity, and every recall its record.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+}
+
+RATE_LIMIT_PER_MINUTE = int(os.environ.get("RECALL_RATE_LIMIT", "6000"))
+RECALL_INDEX = os.environ.get("RECALL_INDEX", "sqlite")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("RECALL_LOG_LEVEL", "WARNING")},
+}

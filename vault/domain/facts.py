@@ -1,0 +1,41 @@
+"""What state and validity need to know of a memory: no text, no tags, nothing to compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.domain.instants import UnixMs
+
+DEPRECATED = "deprecated"
+STATUSES = ("active", DEPRECATED, "superseded", "quarantined", "expired")  # only `deprecated` changes state
+PROVENANCE_CLASSES = (
+    "verified",
+    "corroborated",
+    "candidate",
+    "rejected",
+    "defensively_recalled",
+    "unknown",
+)
+ASSERTED = frozenset({"verified", "corroborated"})  # a claim of trust, which not every caller may make
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One memory's standing facts; instants in Unix ms, None where there is no bound."""
+
+    id: str
+    workspace: str
+    created_at: UnixMs
+    t_valid: UnixMs | None = None
+    t_invalid: UnixMs | None = None
+    expires_at: UnixMs | None = None
+    status: str = "active"
+    archived: bool = False
+    erased: bool = False
+    provenance_class: str = "candidate"
+
+    @property
+    def expiry(self) -> UnixMs | None:
+        """The earlier of `t_invalid` and `expires_at`."""
+        bounds = [bound for bound in (self.t_invalid, self.expires_at) if bound is not None]
+        return min(bounds, default=None)

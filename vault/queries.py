@@ -1,0 +1,137 @@
+"""Reading the vault: memories within a caller's reach, and the chains that replace them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.db import connection
+
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import NotFound
+from vault.domain.access import Reach, Scope
+from vault.domain.facts import Facts
+from vault.domain.links import REPLACING, Edge
+from vault.models import Memory, MemoryLink, Workspace
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """Read everything inside from one state of the database, without taking the write lock.
+
+    Django opens SQLite transactions with BEGIN IMMEDIATE here (settings.DATABASES), which would queue readers
+    behind writers; a deferred one reads one WAL snapshot instead. Inside a transaction it adds nothing.
+    """
+    if connection.in_atomic_block or connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN DEFERRED")
+        try:
+            yield
+        finally:
+            cursor.execute("COMMIT")
+
+
+def memory_for(reach: Reach, memory_id: str) -> Memory:
+    """The memory, with its workspace and tags; one out of reach is answered like an unknown one."""
+    memory = (
+        Memory.objects.select_related("workspace").prefetch_related("tags").readable_by(reach).filter(id=memory_id).first()
+    )
+    if memory is None:
+        raise NotFound(f"no memory {memory_id}", hint="ids begin with mem_")
+    return memory
+
+
+def link_for(reach: Reach, link_id: str) -> MemoryLink:
+    links = MemoryLink.objects.select_related("source__workspace", "target__workspace")
+    link = links.filter(id=link_id).first()
+    if link is None or not reach.reads(link.source.workspace.name):
+        raise NotFound(f"no link {link_id}", hint="ids begin with lnk_")
+    return link
+
+
+def workspaces_in(scope: Scope) -> list[Workspace]:
+    """The existing workspaces of a scope, by name."""
+    every = Workspace.objects.order_by("name")
+    return list(every if scope.workspaces is None else every.filter(name__in=scope.workspaces))
+
+
+def links_of(memory: Memory) -> list[MemoryLink]:
+    """Every link from or to a memory, oldest first."""
+    links = MemoryLink.objects.select_related("source", "target")
+    touching = links.filter(source=memory) | links.filter(target=memory)
+    return list(touching.order_by("created_at", "id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Everything that can be reached from some memories over replacing edges: the edges, and each node's facts."""
+
+    edges: tuple[Edge, ...]
+    facts: dict[str, Facts]
+
+
+_WALK = """
+WITH RECURSIVE reached(seq) AS (
+    SELECT m.seq FROM json_each(%s) AS asked JOIN vault_memory m ON m.id = asked.value
+    UNION
+    SELECT l.target_id FROM reached r JOIN vault_memorylink l ON l.source_id = r.seq
+    WHERE l.type IN (%s, %s) AND (%s IS NULL OR l.created_at <= %s)
+)
+"""
+
+_EDGES = (
+    _WALK
+    + """
+SELECT l.id, s.id, t.id, l.type, l.created_at
+FROM reached r
+JOIN vault_memorylink l ON l.source_id = r.seq AND l.type IN (%s, %s) AND (%s IS NULL OR l.created_at <= %s)
+JOIN vault_memory s ON s.seq = l.source_id
+JOIN vault_memory t ON t.seq = l.target_id
+"""
+)
+
+_FACTS = (
+    _WALK
+    + """
+SELECT m.id, w.name, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, m.erased_at,
+       m.provenance_class
+FROM reached r JOIN vault_memory m ON m.seq = r.seq JOIN vault_workspace w ON w.id = m.workspace_id
+"""
+)
+
+
+def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
+    """Walk all replacing links from these memories: two queries, however many and however long the chains.
+
+    `until` leaves out links created later (an anchor in the past); None takes all. The facts cover the asked
+    memories too.
+    """
+    asked = json.dumps(sorted(memory_ids))
+    walk: list[object] = [asked, *REPLACING, until, until]
+    with connection.cursor() as cursor:
+        cursor.execute(_EDGES, [*walk, *REPLACING, until, until])
+        edges = tuple(Edge(*row) for row in cursor.fetchall())
+        cursor.execute(_FACTS, walk)
+        facts = {
+            row[0]: Facts(*row[:7], archived=bool(row[7]), erased=row[8] is not None, provenance_class=row[9])
+            for row in cursor.fetchall()
+        }
+    return Chains(edges, facts)
+
+
+def replacing_edges(scope: Scope) -> list[Edge]:
+    """Every replacing link within a scope, for the data-quality list."""
+    links = MemoryLink.objects.filter(type__in=REPLACING).select_related("source", "target")
+    if scope.workspaces is not None:
+        links = links.filter(source__workspace__name__in=scope.workspaces)
+    return [link.edge for link in links.order_by("created_at", "id")]
+
+
+def memories_by_id(ids: Sequence[str]) -> dict[str, Memory]:
+    """Whole memories with workspace and tags, for an answer: three queries."""
+    found = Memory.objects.select_related("workspace").prefetch_related("tags").filter(id__in=ids)
+    return {memory.id: memory for memory in found}

@@ -1,0 +1,512 @@
+"""Changing the vault. Each function is one transaction: the row, its text index and its ledger event, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from ledger.domain import events as kinds
+from ledger.domain.actors import Actor
+from ledger.domain.events import NewEvent
+from ledger.domain.ids import new_id
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import Conflict, Forbidden, Invalid, Outdated, Refused, Unprocessable
+from ledger.models import ContextEvent
+from ledger.services import append_event, append_events, erase_payloads
+from vault import fulltext
+from vault.domain import values
+from vault.domain.access import GLOBAL, Reach
+from vault.domain.facts import ASSERTED
+from vault.domain.links import EVOLVED_INTO, REPLACING
+from vault.models import Memory, MemoryLink, MemoryTag, Workspace
+from vault.queries import link_for, memory_for
+
+MAX_BULK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf a service acts: who is recorded, and what they may reach."""
+
+    actor: Actor
+    reach: Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One memory of a write: newly created, or found unchanged under its external id."""
+
+    memory: Memory
+    created: bool
+
+
+# ---------------------------------------------------------------------------------------------- remembering
+
+
+def remember(sent: Mapping[str, Any], *, caller: Caller, at: UnixMs, reason: str = "") -> Remembered:
+    """Store one memory. `sent` holds only the fields that the caller named; raises Refused."""
+    outcome = remember_many([(sent, reason)], caller=caller, at=at)[0]
+    if isinstance(outcome, Refused):
+        raise outcome
+    return outcome
+
+
+def remember_many(
+    rows: Sequence[tuple[Mapping[str, Any], str]], *, caller: Caller, at: UnixMs
+) -> list[Remembered | Refused]:
+    """Store up to 1,000 memories, each with its event, in one transaction; a refused row never loses the others.
+
+    `rows` are (fields sent, reason). The answer has one entry per row, in order.
+    """
+    if len(rows) > MAX_BULK:
+        raise Invalid(f"{len(rows):,} memories; at most {MAX_BULK:,} are taken at once", field="memories", code="too_large")
+    outcomes: list[Remembered | Refused] = []
+    fresh: list[tuple[Memory, list[str], str]] = []
+    with transaction.atomic():
+        known: dict[tuple[str, str], Memory] = {}
+        spaces: dict[str, Workspace] = {}
+        for sent, reason in rows:
+            try:
+                fields = _checked_new(sent, caller=caller, at=at)
+                reason = values.checked_reason(reason)
+                stored = _stored_under(fields, known)
+                if stored is not None:
+                    _require_same(stored, fields, fresh)
+                    outcomes.append(Remembered(stored, created=False))
+                    continue
+            except Refused as refusal:
+                outcomes.append(refusal)
+                continue
+            memory = _new_memory(fields, spaces, at=at)
+            fresh.append((memory, fields.get("tags", []), reason))
+            if memory.external_id is not None:
+                known[memory.workspace.name, memory.external_id] = memory
+            outcomes.append(Remembered(memory, created=True))
+        _insert(fresh, caller=caller, at=at)
+    return outcomes
+
+
+def _checked_new(sent: Mapping[str, Any], *, caller: Caller, at: UnixMs) -> dict[str, Any]:
+    if "text" not in sent:
+        raise Invalid("text is required", field="text", code="required")
+    fields = values.checked(sent)
+    _require_assertable(fields, caller)
+    caller.reach.require_writable(fields.setdefault("workspace", _home(caller)))
+    if "created_at" in fields:
+        values.check_created_at(fields["created_at"], at=at)
+    values.check_window(fields.get("t_valid"), fields.get("t_invalid"))
+    return fields
+
+
+def _home(caller: Caller) -> str:
+    """The workspace of a write that names none: a bound caller's own, else the global one."""
+    writable = caller.reach.writable
+    return next(iter(writable)) if writable is not None and len(writable) == 1 else GLOBAL
+
+
+def _require_assertable(fields: Mapping[str, Any], caller: Caller) -> None:
+    claimed = fields.get("provenance_class")
+    if claimed in ASSERTED and not caller.reach.asserts_provenance:
+        raise Forbidden(
+            f"only an administrator's key or a curator may call a memory {claimed}", field="provenance_class"
+        )
+
+
+def _stored_under(fields: Mapping[str, Any], known: Mapping[tuple[str, str], Memory]) -> Memory | None:
+    external_id = fields.get("external_id")
+    if external_id is None:
+        return None
+    return known.get((fields["workspace"], external_id)) or (
+        Memory.objects.select_related("workspace")
+        .prefetch_related("tags")
+        .filter(workspace__name=fields["workspace"], external_id=external_id)
+        .first()
+    )
+
+
+def _require_same(
+    stored: Memory, fields: Mapping[str, Any], fresh: Sequence[tuple[Memory, list[str], str]]
+) -> None:
+    unsaved_tags = next((tags for memory, tags, _ in fresh if memory is stored), None)
+    current = stored.values if unsaved_tags is None else {**_scalars(stored), "tags": unsaved_tags}
+    for name, value in fields.items():
+        if current[name] != value:
+            raise Conflict(
+                f"external_id {stored.external_id} is taken by {stored.id}, whose {name} differs",
+                field=name,
+                code="external_id_conflict",
+            )
+
+
+def _scalars(memory: Memory) -> dict[str, Any]:
+    return {name: getattr(memory, name) for name in ("text", *values.DEFAULTS, "created_at") if name not in ("tags", "workspace")} | {
+        "workspace": memory.workspace.name
+    }
+
+
+def workspace_named(name: str) -> Workspace:
+    """The workspace, made with its text index at its first use. Call inside a transaction."""
+    workspace, created = Workspace.objects.get_or_create(name=name)
+    if created:
+        fulltext.create(workspace.id)
+    return workspace
+
+
+def _new_memory(fields: Mapping[str, Any], spaces: dict[str, Workspace], *, at: UnixMs) -> Memory:
+    name = fields["workspace"]
+    if name not in spaces:
+        spaces[name] = workspace_named(name)
+    full = {**values.DEFAULTS, "created_at": at, **fields, "workspace": spaces[name]}
+    del full["tags"]
+    return Memory(id=new_id("mem", at), updated_at=at, text_sha256=sha256(full["text"]), **full)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _insert(fresh: Sequence[tuple[Memory, list[str], str]], *, caller: Caller, at: UnixMs) -> None:
+    if not fresh:
+        return
+    Memory.objects.bulk_create(memory for memory, _, _ in fresh)
+    MemoryTag.objects.bulk_create(MemoryTag(memory=memory, tag=tag) for memory, tags, _ in fresh for tag in tags)
+    by_workspace: dict[int, list[tuple[int, str]]] = {}
+    for memory, _, _ in fresh:
+        by_workspace.setdefault(memory.workspace_id, []).append((memory.seq, memory.text))
+    for workspace_id, texts in by_workspace.items():
+        fulltext.add(workspace_id, texts)
+    append_events(
+        [
+            NewEvent(
+                kind=kinds.MEMORY_CREATED,
+                actor=caller.actor,
+                workspace=memory.workspace.name,
+                subject_id=memory.id,
+                occurred_at=at,
+                reason=reason,
+                text=memory.text,
+                after=_told({**_scalars(memory), "tags": tags}),
+            )
+            for memory, tags, reason in fresh
+        ],
+        at=at,
+    )
+
+
+def _told(full: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event of creation tells beside the text: every value that is not the default."""
+    return {
+        name: value
+        for name, value in full.items()
+        if name not in ("text", "workspace") and value != values.DEFAULTS.get(name)
+    }
+
+
+# ---------------------------------------------------------------------------------------------- revising
+
+
+def revise(
+    memory_id: str,
+    sent: Mapping[str, Any],
+    *,
+    caller: Caller,
+    at: UnixMs,
+    reason: str = "",
+    if_match: int | None = None,
+) -> Memory:
+    """Change some fields of a memory; null clears. A change of any value adds 1 to `version`, none adds nothing."""
+    if "workspace" in sent:
+        raise Invalid("workspace cannot be changed", field="workspace", hint="store a new memory there, and link")
+    if "text" in sent and sent["text"] is None:
+        raise Invalid("text cannot be cleared", field="text", hint="archive the memory, or erase it")
+    fields = values.checked(sent)
+    reason = values.checked_reason(reason)
+    with transaction.atomic():
+        memory = _for_writing(memory_id, caller, if_match)
+        if memory.erased_at is not None:
+            raise Conflict("this memory was erased and cannot be changed", code="erased")
+        if fields.get("provenance_class") != memory.provenance_class:
+            _require_assertable(fields, caller)
+        if "created_at" in fields:
+            values.check_created_at(fields["created_at"], at=at)
+        values.check_window(fields.get("t_valid", memory.t_valid), fields.get("t_invalid", memory.t_invalid))
+        _require_free_external_id(memory, fields.get("external_id"))
+        return _apply(memory, fields, kind=_kind_of(memory, fields), caller=caller, at=at, reason=reason)
+
+
+def _for_writing(memory_id: str, caller: Caller, if_match: int | None) -> Memory:
+    memory = memory_for(caller.reach, memory_id)
+    if not caller.reach.writes(memory.workspace.name):
+        raise Forbidden("this memory is read-only for you: it belongs to the global workspace")
+    if if_match is not None and if_match != memory.version:
+        raise Outdated(
+            f"the memory is at version {memory.version}, If-Match says {if_match}",
+            field="If-Match",
+            hint="read it again, then repeat the change",
+        )
+    return memory
+
+
+def _require_free_external_id(memory: Memory, external_id: str | None) -> None:
+    if external_id is None:
+        return
+    others = Memory.objects.filter(workspace=memory.workspace, external_id=external_id).exclude(seq=memory.seq)
+    if others.exists():
+        raise Conflict(
+            f"external_id {external_id} is taken in this workspace", field="external_id", code="external_id_conflict"
+        )
+
+
+def _kind_of(memory: Memory, fields: Mapping[str, Any]) -> str:
+    if set(fields) == {"archived"} and fields["archived"] != memory.archived:
+        return kinds.MEMORY_ARCHIVED if fields["archived"] else kinds.MEMORY_RESTORED
+    return kinds.MEMORY_REVISED
+
+
+def _apply(
+    memory: Memory,
+    fields: Mapping[str, Any],
+    *,
+    kind: str,
+    caller: Caller,
+    at: UnixMs,
+    reason: str,
+    verified_at: UnixMs | None = None,
+) -> Memory:
+    current = memory.values
+    changed = {name: value for name, value in fields.items() if current[name] != value}
+    if not changed and verified_at is None:
+        return memory
+    before, after = {name: current[name] for name in changed}, dict(changed)
+    if verified_at is not None:
+        before["verified_at"], after["verified_at"] = memory.verified_at, verified_at
+        memory.verified_at = verified_at
+    if "text" in changed:
+        fulltext.remove(memory.workspace_id, [(memory.seq, memory.text)])
+        fulltext.add(memory.workspace_id, [(memory.seq, changed["text"])])
+        memory.text_sha256 = sha256(changed["text"])
+    if "tags" in changed:
+        memory.tags.exclude(tag__in=changed["tags"]).delete()
+        have = set(current["tags"])
+        MemoryTag.objects.bulk_create(MemoryTag(memory=memory, tag=tag) for tag in changed["tags"] if tag not in have)
+    for name, value in changed.items():
+        if name != "tags":
+            setattr(memory, name, value)
+    memory.version += 1
+    memory.updated_at = at
+    memory.save()
+    append_event(
+        NewEvent(
+            kind=kind,
+            actor=caller.actor,
+            workspace=memory.workspace.name,
+            subject_id=memory.id,
+            occurred_at=at,
+            reason=reason,
+            before=before,
+            after=after,
+        ),
+        at=at,
+    )
+    return memory_for(caller.reach, memory.id)
+
+
+def archive(
+    memory_id: str, *, caller: Caller, at: UnixMs, reason: str = "", if_match: int | None = None
+) -> Memory:
+    """Take a memory out of every answer but the history view; `revise(archived=False)` brings it back."""
+    return revise(memory_id, {"archived": True}, caller=caller, at=at, reason=reason, if_match=if_match)
+
+
+def verify(memory_id: str, *, caller: Caller, at: UnixMs, reason: str) -> Memory:
+    """A curator (or an administrator's key) vouches for a memory: `verified`, `verified_at`, and an event."""
+    if not caller.reach.asserts_provenance:
+        raise Forbidden("only an administrator's key or a curator may verify a memory")
+    reason = values.checked_reason(reason)
+    with transaction.atomic():
+        memory = _for_writing(memory_id, caller, None)
+        return _apply(
+            memory,
+            {"provenance_class": "verified"},
+            kind=kinds.MEMORY_VERIFIED,
+            caller=caller,
+            at=at,
+            reason=reason,
+            verified_at=at,
+        )
+
+
+def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | None = None) -> Memory:
+    """Blank a memory's text for good, in the row, its index and its events; a tombstone keeps hash, who and why.
+
+    The row stays, archived and marked erased, so that what it replaced is not silently revived.
+    """
+    reason = values.checked_reason(reason)
+    if not reason:
+        raise Invalid("a reason is required", field="reason", code="required")
+    with transaction.atomic():
+        memory = _for_writing(memory_id, caller, if_match)
+        if memory.erased_at is not None:
+            return memory
+        erase_payloads(memory.id, actor=caller.actor, reason=reason, at=at)
+        fulltext.remove(memory.workspace_id, [(memory.seq, memory.text)])
+        memory.tags.all().delete()
+        memory.text, memory.text_sha256, memory.metadata, memory.category = "", sha256(""), {}, ""
+        memory.archived, memory.erased_at, memory.updated_at = True, at, at
+        memory.version += 1
+        memory.save()
+        append_event(
+            NewEvent(
+                kind=kinds.MEMORY_ERASED,
+                actor=caller.actor,
+                workspace=memory.workspace.name,
+                subject_id=memory.id,
+                occurred_at=at,
+                reason=reason,
+            ),
+            at=at,
+        )
+        fulltext.optimize(memory.workspace_id)
+    return memory_for(caller.reach, memory.id)
+
+
+# ---------------------------------------------------------------------------------------------- linking
+
+
+def link(
+    source_id: str,
+    target_id: str,
+    type_: str,
+    *,
+    caller: Caller,
+    at: UnixMs,
+    strength: float | None = None,
+    created_at: UnixMs | None = None,
+    reason: str = "",
+) -> MemoryLink:
+    """Join two memories of one workspace by a typed link. A cycle is stored (and reported); a self-link is not."""
+    values.check_link_type(type_)
+    reason = values.checked_reason(reason)
+    if created_at is not None:
+        values.check_created_at(created_at, at=at)
+    if source_id == target_id:
+        raise Invalid("a memory cannot link to itself", field="to", code="self_link")
+    with transaction.atomic():
+        source = _end(source_id, "from", caller)
+        target = _end(target_id, "to", caller)
+        if source.workspace_id != target.workspace_id:
+            raise Unprocessable("the two memories belong to different workspaces", field="to", code="foreign_workspace")
+        if MemoryLink.objects.filter(source=source, target=target, type=type_).exists():
+            raise Conflict(
+                f"{source.id} has a {type_} link to {target.id} already", field="type", code="duplicate_link"
+            )
+        made = MemoryLink.objects.create(
+            id=new_id("lnk", at),
+            source=source,
+            target=target,
+            type=type_,
+            strength=strength,
+            created_at=at if created_at is None else created_at,
+        )
+        _note_replacement(source)
+        append_event(_link_event(kinds.LINK_CREATED, made, caller, at, reason), at=at)
+    return made
+
+
+def _end(memory_id: str, field: str, caller: Caller) -> Memory:
+    found = Memory.objects.select_related("workspace").readable_by(caller.reach).filter(id=memory_id).first()
+    if found is None:
+        raise Unprocessable(f"no memory {memory_id}", field=field, code="unknown_memory")
+    if not caller.reach.writes(found.workspace.name):
+        raise Forbidden("the global workspace is read-only for you", field=field)
+    return found
+
+
+def _note_replacement(source: Memory) -> None:
+    """Keep `replaced_since`: the earliest instant of a replacing link out of this memory, or None."""
+    replacing = source.links_out.filter(type__in=REPLACING)
+    since = replacing.order_by("created_at").values_list("created_at", flat=True).first()
+    Memory.objects.filter(seq=source.seq).update(replaced_since=since)
+
+
+def _link_event(kind: str, made: MemoryLink, caller: Caller, at: UnixMs, reason: str) -> NewEvent:
+    told = {
+        "id": made.id,
+        "from": made.source.id,
+        "to": made.target.id,
+        "type": made.type,
+        "strength": made.strength,
+        "created_at": made.created_at,
+    }
+    return NewEvent(
+        kind=kind,
+        actor=caller.actor,
+        workspace=made.source.workspace.name,
+        subject_id=made.source.id,
+        object_id=made.target.id,
+        occurred_at=made.created_at,
+        reason=reason,
+        before=told if kind == kinds.LINK_REMOVED else None,
+        after=told if kind == kinds.LINK_CREATED else None,
+    )
+
+
+def unlink(link_id: str, *, caller: Caller, at: UnixMs, reason: str = "") -> None:
+    """Take a link back. Its events remain."""
+    reason = values.checked_reason(reason)
+    with transaction.atomic():
+        made = link_for(caller.reach, link_id)
+        if not caller.reach.writes(made.source.workspace.name):
+            raise Forbidden("the global workspace is read-only for you")
+        source = made.source
+        append_event(_link_event(kinds.LINK_REMOVED, made, caller, at, reason), at=at)
+        made.delete()
+        _note_replacement(source)
+
+
+def supersede(
+    memory_id: str,
+    *,
+    caller: Caller,
+    at: UnixMs,
+    sent: Mapping[str, Any] | None = None,
+    by: str | None = None,
+    relation: str = EVOLVED_INTO,
+    reason: str = "",
+    if_match: int | None = None,
+) -> tuple[Memory, MemoryLink]:
+    """Put a new memory (`sent`), or a stored one (`by`), in the place of an old one: memory, link and events at once.
+
+    A new memory takes workspace, tags and category from the old one where it names none of its own, so that
+    whoever found the old one finds the new one.
+    """
+    if relation not in REPLACING:
+        raise Invalid(f"relation must be one of {', '.join(REPLACING)}", field="relation")
+    if (sent is None) == (by is None):
+        raise Invalid("name either text, for a new memory, or by, for a stored one", field="by")
+    with transaction.atomic():
+        old = _for_writing(memory_id, caller, if_match)
+        if sent is not None:
+            inherited = {"workspace": old.workspace.name, "tags": old.tag_names, "category": old.category}
+            if sent.get("workspace", old.workspace.name) != old.workspace.name:
+                raise Unprocessable("a successor belongs to the workspace of the old memory", field="workspace")
+            new = remember({**inherited, **sent}, caller=caller, at=at, reason=reason).memory
+            by = new.id
+        assert by is not None
+        if by == old.id:
+            raise Invalid("a memory cannot supersede itself", field="by", code="self_link")
+        try:
+            made = link(old.id, by, relation, caller=caller, at=at, reason=reason)
+        except (Unprocessable, Forbidden) as refusal:
+            refusal.field = "by"
+            raise
+    return memory_for(caller.reach, by), made
+
+
+def history_of(memory: Memory) -> list[ContextEvent]:
+    """The ledger events of a memory, and of links from and to it, oldest first."""
+    return list(ContextEvent.objects.touching(memory.id))
