@@ -9,7 +9,7 @@ class LedgerConfig(AppConfig):
     verbose_name = "Ledger"
 
     def ready(self) -> None:
-        # A migration that rebuilds a table on SQLite drops its triggers without a word: put them back each time.
+        # A migration that rebuilds a table on SQLite drops its triggers without a word: put them back.
         post_migrate.connect(_guard_tables, dispatch_uid="ledger.triggers")
 
 

@@ -1,4 +1,4 @@
-"""The ledger's tables. Events are appended and never changed; the database itself refuses (ledger/triggers.py)."""
+"""The ledger's tables. Events are appended, never changed: the database itself refuses (triggers.py)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ class ContextEventQuerySet(models.QuerySet["ContextEvent"]):
 class ContextEvent(models.Model):
     """One thing that happened, chained to the one before it.
 
-    `text`, `before`, `after` and `salt` are the payload: they become NULL when a tombstone exists, and only then.
-    `before` and `after` hold canonical JSON as text, so that the bytes that were hashed are the bytes that stay.
+    `text`, `before`, `after` and `salt` are the payload: they become NULL when a tombstone exists, and only
+    then. `before` and `after` hold canonical JSON as text, so that the bytes that were hashed are the bytes
+    that stay.
     """
 
-    seq = models.BigIntegerField(primary_key=True, help_text="Gapless, from 1, assigned under the write lock.")
+    seq = models.BigIntegerField(
+        primary_key=True, help_text="Gapless, from 1, assigned under the write lock."
+    )
     id = models.CharField(max_length=32, unique=True)
     kind = models.CharField(max_length=32)
     workspace = models.CharField(max_length=128, blank=True)
@@ -75,7 +78,9 @@ class ContextEvent(models.Model):
             models.Index(  # links that reach a memory
                 fields=["object_id", "seq"], name="event_object", condition=~models.Q(object_id="")
             ),
-            models.Index(fields=["workspace", "seq"], name="event_workspace"),  # the ledger page, per workspace
+            models.Index(
+                fields=["workspace", "seq"], name="event_workspace"
+            ),  # the ledger page, by workspace
             models.Index(fields=["kind", "seq"], name="event_kind"),  # the ledger page's facet
             models.Index(  # what is known about one calendar item
                 fields=["workspace", "item_id", "seq"],
@@ -92,7 +97,7 @@ class ContextEvent(models.Model):
             raise AppendOnly("ledger events are never changed")
         super().save(*args, **kwargs)
 
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def delete(self, *_: Any, **__: Any) -> NoReturn:
         raise AppendOnly("ledger events are never deleted")
 
     @property
@@ -115,7 +120,8 @@ class ContextEvent(models.Model):
 
     @property
     def erased(self) -> bool:
-        return self.salt is None
+        """Whether nothing of the payload is left; a text without its salt was written in afterwards."""
+        return self.salt is None and self.text is None and self.before is None and self.after is None
 
     @property
     def values_before(self) -> dict[str, Any]:

@@ -41,13 +41,13 @@ def verify(*, progress: Callable[[int], None] | None = None) -> Verification:
 
 
 def _links() -> Iterator[hashchain.Link]:
-    buried = set(Tombstone.objects.values_list("event_id", flat=True))
+    buried: set[object] = set(Tombstone.objects.values_list("event_id", flat=True))
     for event in ContextEvent.objects.order_by("seq").iterator(chunk_size=1000):
         yield hashchain.Link(
             seq=event.seq,
             id=event.id,
             metadata=event.chained_metadata,
-            payload=None if event.salt is None else (event.salt, event.text, event.before, event.after),
+            payload=None if event.erased else (event.salt or "", event.text, event.before, event.after),
             payload_hash=event.payload_hash,
             prev_hash=event.prev_hash,
             hash=event.hash,

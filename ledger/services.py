@@ -1,4 +1,4 @@
-"""Writing the ledger. Callers open the transaction: the event and what it is about are written together, or not."""
+"""Writing the ledger. Callers open the transaction: the event and what it is about are written together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CHAIN_LOCK = 0x5EC0_4D1E  # any constant: it names this chain among PostgreSQL'
 def append_events(events: Sequence[NewEvent], *, at: UnixMs) -> list[ContextEvent]:
     """Append events in order, each chained to the one before it.
 
-    Must run inside a transaction that holds the write lock: `BEGIN IMMEDIATE` on SQLite (settings.DATABASES), an
-    advisory lock taken here on PostgreSQL. So `seq` has no gaps and no two writers see the same head.
+    Must run inside a transaction that holds the write lock: `BEGIN IMMEDIATE` on SQLite (settings.DATABASES),
+    an advisory lock taken here on PostgreSQL. So `seq` has no gaps and no two writers see the same head.
     """
     assert connection.in_atomic_block, "append_events writes beside what happened, in one transaction"
     if connection.vendor == "postgresql":

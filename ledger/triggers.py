@@ -1,8 +1,9 @@
 """The database's own refusal: no UPDATE and no DELETE on guarded tables, raw SQL included.
 
 `ledger_contextevent` allows one UPDATE, for erasure: payload columns to NULL, nothing else touched, and a
-tombstone for the event present. Django's SQLite schema editor rebuilds tables and loses their triggers silently,
-so `install` runs after every migrate, and `missing` is asked before `serve` and `verify_ledger` start.
+tombstone for the event present. Django's SQLite schema editor rebuilds tables and loses their triggers
+silently, so `install` runs after every migrate, and `missing` is asked before `serve` and `verify_ledger`
+start.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 _KEPT = (
-    "seq id kind workspace actor_kind actor_id actor_label subject_id object_id item_id occurrence reason metadata "
-    "occurred_at recorded_at payload_hash prev_hash hash"
-).split()
+    *("seq", "id", "kind", "workspace", "actor_kind", "actor_id", "actor_label", "subject_id", "object_id"),
+    *("item_id", "occurrence", "reason", "metadata", "occurred_at", "recorded_at"),
+    *("payload_hash", "prev_hash", "hash"),
+)
 _ERASABLE = ("text", "before", "after", "salt")
 
 
@@ -103,7 +105,5 @@ def lift(using: str = "default") -> None:
     connection = connections[using]
     with connection.cursor() as cursor:
         for name in _wanted(connection):
-            on_table = (
-                f" ON {name.rsplit('_no_', 1)[0]}" if connection.vendor == "postgresql" else ""
-            )
+            on_table = f" ON {name.rsplit('_no_', 1)[0]}" if connection.vendor == "postgresql" else ""
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{on_table}")

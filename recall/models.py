@@ -55,7 +55,7 @@ class RecallRecordQuerySet(models.QuerySet["RecallRecord"]):
 
 
 class RecallRecord(models.Model):
-    """One recall: columns to find it by, and the whole of it as one compressed document (recall/records.py)."""
+    """One recall: columns to find it by, and the whole as one compressed document (recall/records.py)."""
 
     seq = models.BigAutoField(primary_key=True)
     id = models.CharField(max_length=32, unique=True)
@@ -103,7 +103,7 @@ class RecallRecord(models.Model):
 
 
 class RecordHit(models.Model):
-    """One memory that a recall served, suppressed or replaced: "which recalls served this memory" is a look-up."""
+    """One memory that a recall served, suppressed or replaced: "which recalls served this" is a look-up."""
 
     record = models.ForeignKey(RecallRecord, on_delete=models.CASCADE, related_name="hits")
     memory_id = models.CharField(max_length=32)
@@ -119,7 +119,7 @@ class RecordHit(models.Model):
 
 
 class ApiKey(models.Model):
-    """A key that an agent presents. Only its SHA-256 is kept: a key is 256 random bits, which nobody guesses."""
+    """A key that an agent presents. Only its SHA-256 is kept: it is 256 random bits, which nobody guesses."""
 
     id = models.CharField(max_length=32, primary_key=True)
     name = models.CharField(max_length=200)
@@ -157,7 +157,9 @@ class ApiKey(models.Model):
 class WorkspaceGrant(models.Model):
     """A user's role in one workspace; `workspace` null grants every workspace."""
 
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="workspace_grants")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="workspace_grants"
+    )
     workspace = models.CharField(max_length=128, null=True, blank=True, help_text="Empty: every workspace.")
     role = models.CharField(max_length=16, choices=[(role, role) for role in ROLES], default="viewer")
 

@@ -147,7 +147,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if flag("RECALL_BEHIND_PROXY", False) else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024  # the bulk limit; recall.api.parsing holds other bodies to 2 MB
+DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024  # for bulk; recall.api.parsing holds other bodies to 2 MB
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -176,7 +176,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Recall Ledger",
-    "DESCRIPTION": "Memory for AI agents in which every hit carries its validity, and every recall its record.",
+    "DESCRIPTION": "Memory for AI agents: every hit carries its validity, and every recall its record.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],

@@ -1,9 +1,11 @@
 """The text index of each workspace: one SQLite FTS5 table, written in the transaction of the row.
 
-One table a workspace, not one for all with a filter: BM25 weighs a word by how many documents hold it, and with
-one table for all, what workspace B stores would move the scores, the order and the timing of A's answers.
+One table a workspace, not one for all with a filter: BM25 weighs a word by how many documents hold it, and
+with one table for all, what workspace B stores would move the scores, the order and the timing of A's
+answers.
 
-The tables are contentless (the text lives in `vault_memory`), so a removal must name the text that was indexed.
+The tables are contentless (the text lives in `vault_memory`), so a removal must name the text that was
+indexed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def create(workspace_id: int) -> None:
     _require_sqlite()
     with connection.cursor() as cursor:
         cursor.execute(
-            f"CREATE VIRTUAL TABLE {table_of(workspace_id)} USING fts5(text, content='', tokenize='{TOKENIZER}')"
+            f"CREATE VIRTUAL TABLE {table_of(workspace_id)} "
+            f"USING fts5(text, content='', tokenize='{TOKENIZER}')"
         )
 
 

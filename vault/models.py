@@ -46,11 +46,11 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
 
 
 class Memory(models.Model):
-    """A text that an agent may recall. `seq` is the rowid that text indexes point at; `id` is the public name.
+    """A text that an agent may recall. `seq` is the rowid that text indexes point at, `id` the public name.
 
-    `replaced_since` is the earliest instant of an outgoing replacing link, kept by the link services, so that the
-    search itself can tell the open from the doubtful without a join. Big columns stand last: SQLite reads a row
-    from the left, and the search needs only the left.
+    `replaced_since` is the earliest instant of an outgoing replacing link, kept by the link services, so that
+    the search itself can tell the open from the doubtful without a join. Big columns stand last: SQLite reads
+    a row from the left, and the search needs only the left.
     """
 
     seq = models.BigAutoField(primary_key=True)
@@ -87,9 +87,13 @@ class Memory(models.Model):
             ),
         )
         indexes = (
-            models.Index(fields=["workspace", "created_at", "id"], name="memory_by_age"),  # lists, tag-only recall
+            models.Index(  # lists, tag-only recall
+                fields=["workspace", "created_at", "id"], name="memory_by_age"
+            ),
             models.Index(  # memories that came from one event
-                fields=["source_event_id"], name="memory_source", condition=models.Q(source_event_id__isnull=False)
+                fields=["source_event_id"],
+                name="memory_source",
+                condition=models.Q(source_event_id__isnull=False),
             ),
         )
 
@@ -177,7 +181,9 @@ class ImportRun(models.Model):
     """How far an import of one file came, written in the same transaction as its rows."""
 
     id = models.CharField(max_length=32, primary_key=True)
-    fingerprint = models.CharField(max_length=64, unique=True, help_text="SHA-256 of format, workspace and file.")
+    fingerprint = models.CharField(
+        max_length=64, unique=True, help_text="SHA-256 of format, workspace and file."
+    )
     source = models.TextField()
     format = models.CharField(max_length=32)
     workspace = models.CharField(max_length=128, null=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
@@ -38,7 +39,11 @@ def snapshot() -> Iterator[None]:
 def memory_for(reach: Reach, memory_id: str) -> Memory:
     """The memory, with its workspace and tags; one out of reach is answered like an unknown one."""
     memory = (
-        Memory.objects.select_related("workspace").prefetch_related("tags").readable_by(reach).filter(id=memory_id).first()
+        Memory.objects.select_related("workspace")
+        .prefetch_related("tags")
+        .readable_by(reach)
+        .filter(id=memory_id)
+        .first()
     )
     if memory is None:
         raise NotFound(f"no memory {memory_id}", hint="ids begin with mem_")
@@ -68,7 +73,7 @@ def links_of(memory: Memory) -> list[MemoryLink]:
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """Everything that can be reached from some memories over replacing edges: the edges, and each node's facts."""
+    """All that can be reached from some memories over replacing edges: the edges, and each node's facts."""
 
     edges: tuple[Edge, ...]
     facts: dict[str, Facts]
@@ -111,16 +116,29 @@ def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
     memories too.
     """
     asked = json.dumps(sorted(memory_ids))
-    walk: list[object] = [asked, *REPLACING, until, until]
+    walk: list[str | int | None] = [asked, *REPLACING, until, until]
     with connection.cursor() as cursor:
         cursor.execute(_EDGES, [*walk, *REPLACING, until, until])
         edges = tuple(Edge(*row) for row in cursor.fetchall())
         cursor.execute(_FACTS, walk)
-        facts = {
-            row[0]: Facts(*row[:7], archived=bool(row[7]), erased=row[8] is not None, provenance_class=row[9])
-            for row in cursor.fetchall()
-        }
+        facts = {row[0]: _facts(*row) for row in cursor.fetchall()}
     return Chains(edges, facts)
+
+
+def _facts(*row: Any) -> Facts:
+    id_, workspace, created_at, t_valid, t_invalid, expires_at, status, archived, erased_at, provenance = row
+    return Facts(
+        id=id_,
+        workspace=workspace,
+        created_at=created_at,
+        t_valid=t_valid,
+        t_invalid=t_invalid,
+        expires_at=expires_at,
+        status=status,
+        archived=bool(archived),
+        erased=erased_at is not None,
+        provenance_class=provenance,
+    )
 
 
 def replacing_edges(scope: Scope) -> list[Edge]:

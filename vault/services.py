@@ -1,4 +1,4 @@
-"""Changing the vault. Each function is one transaction: the row, its text index and its ledger event, or nothing."""
+"""Changing the vault. Each function is one transaction: row, text index and ledger event, or nothing."""
 
 from __future__ import annotations
 
@@ -58,12 +58,16 @@ def remember(sent: Mapping[str, Any], *, caller: Caller, at: UnixMs, reason: str
 def remember_many(
     rows: Sequence[tuple[Mapping[str, Any], str]], *, caller: Caller, at: UnixMs
 ) -> list[Remembered | Refused]:
-    """Store up to 1,000 memories, each with its event, in one transaction; a refused row never loses the others.
+    """Store up to 1,000 memories, each with its event, in one transaction; a bad row never loses the others.
 
     `rows` are (fields sent, reason). The answer has one entry per row, in order.
     """
     if len(rows) > MAX_BULK:
-        raise Invalid(f"{len(rows):,} memories; at most {MAX_BULK:,} are taken at once", field="memories", code="too_large")
+        raise Invalid(
+            f"{len(rows):,} memories; at most {MAX_BULK:,} are taken at once",
+            field="memories",
+            code="too_large",
+        )
     outcomes: list[Remembered | Refused] = []
     fresh: list[tuple[Memory, list[str], str]] = []
     with transaction.atomic():
@@ -143,9 +147,11 @@ def _require_same(
 
 
 def _scalars(memory: Memory) -> dict[str, Any]:
-    return {name: getattr(memory, name) for name in ("text", *values.DEFAULTS, "created_at") if name not in ("tags", "workspace")} | {
-        "workspace": memory.workspace.name
-    }
+    return {
+        name: getattr(memory, name)
+        for name in ("text", *values.DEFAULTS, "created_at")
+        if name not in ("tags", "workspace")
+    } | {"workspace": memory.workspace.name}
 
 
 def workspace_named(name: str) -> Workspace:
@@ -173,7 +179,9 @@ def _insert(fresh: Sequence[tuple[Memory, list[str], str]], *, caller: Caller, a
     if not fresh:
         return
     Memory.objects.bulk_create(memory for memory, _, _ in fresh)
-    MemoryTag.objects.bulk_create(MemoryTag(memory=memory, tag=tag) for memory, tags, _ in fresh for tag in tags)
+    MemoryTag.objects.bulk_create(
+        MemoryTag(memory=memory, tag=tag) for memory, tags, _ in fresh for tag in tags
+    )
     by_workspace: dict[int, list[tuple[int, str]]] = {}
     for memory, _, _ in fresh:
         by_workspace.setdefault(memory.workspace_id, []).append((memory.seq, memory.text))
@@ -218,17 +226,18 @@ def revise(
     reason: str = "",
     if_match: int | None = None,
 ) -> Memory:
-    """Change some fields of a memory; null clears. A change of any value adds 1 to `version`, none adds nothing."""
+    """Change some fields of a memory; null clears. Any change of a value adds 1 to `version`."""
     if "workspace" in sent:
-        raise Invalid("workspace cannot be changed", field="workspace", hint="store a new memory there, and link")
+        raise Invalid(
+            "workspace cannot be changed", field="workspace", hint="store a new memory there, and link"
+        )
     if "text" in sent and sent["text"] is None:
         raise Invalid("text cannot be cleared", field="text", hint="archive the memory, or erase it")
     fields = values.checked(sent)
     reason = values.checked_reason(reason)
     with transaction.atomic():
         memory = _for_writing(memory_id, caller, if_match)
-        if memory.erased_at is not None:
-            raise Conflict("this memory was erased and cannot be changed", code="erased")
+        _require_not_erased(memory)
         if fields.get("provenance_class") != memory.provenance_class:
             _require_assertable(fields, caller)
         if "created_at" in fields:
@@ -251,13 +260,22 @@ def _for_writing(memory_id: str, caller: Caller, if_match: int | None) -> Memory
     return memory
 
 
+def _require_not_erased(memory: Memory) -> None:
+    if memory.erased_at is not None:
+        raise Conflict("this memory was erased and cannot be changed", code="erased")
+
+
 def _require_free_external_id(memory: Memory, external_id: str | None) -> None:
     if external_id is None:
         return
-    others = Memory.objects.filter(workspace=memory.workspace, external_id=external_id).exclude(seq=memory.seq)
+    others = Memory.objects.filter(workspace=memory.workspace, external_id=external_id).exclude(
+        seq=memory.seq
+    )
     if others.exists():
         raise Conflict(
-            f"external_id {external_id} is taken in this workspace", field="external_id", code="external_id_conflict"
+            f"external_id {external_id} is taken in this workspace",
+            field="external_id",
+            code="external_id_conflict",
         )
 
 
@@ -292,7 +310,9 @@ def _apply(
     if "tags" in changed:
         memory.tags.exclude(tag__in=changed["tags"]).delete()
         have = set(current["tags"])
-        MemoryTag.objects.bulk_create(MemoryTag(memory=memory, tag=tag) for tag in changed["tags"] if tag not in have)
+        MemoryTag.objects.bulk_create(
+            MemoryTag(memory=memory, tag=tag) for tag in changed["tags"] if tag not in have
+        )
     for name, value in changed.items():
         if name != "tags":
             setattr(memory, name, value)
@@ -329,6 +349,7 @@ def verify(memory_id: str, *, caller: Caller, at: UnixMs, reason: str) -> Memory
     reason = values.checked_reason(reason)
     with transaction.atomic():
         memory = _for_writing(memory_id, caller, None)
+        _require_not_erased(memory)
         return _apply(
             memory,
             {"provenance_class": "verified"},
@@ -341,7 +362,7 @@ def verify(memory_id: str, *, caller: Caller, at: UnixMs, reason: str) -> Memory
 
 
 def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | None = None) -> Memory:
-    """Blank a memory's text for good, in the row, its index and its events; a tombstone keeps hash, who and why.
+    """Blank a text for good, in the row, its index and its events; a tombstone keeps hash, who and why.
 
     The row stays, archived and marked erased, so that what it replaced is not silently revived.
     """
@@ -388,7 +409,7 @@ def link(
     created_at: UnixMs | None = None,
     reason: str = "",
 ) -> MemoryLink:
-    """Join two memories of one workspace by a typed link. A cycle is stored (and reported); a self-link is not."""
+    """Join two memories of one workspace by a typed link. A cycle is stored and reported."""
     values.check_link_type(type_)
     reason = values.checked_reason(reason)
     if created_at is not None:
@@ -399,7 +420,9 @@ def link(
         source = _end(source_id, "from", caller)
         target = _end(target_id, "to", caller)
         if source.workspace_id != target.workspace_id:
-            raise Unprocessable("the two memories belong to different workspaces", field="to", code="foreign_workspace")
+            raise Unprocessable(
+                "the two memories belong to different workspaces", field="to", code="foreign_workspace"
+            )
         if MemoryLink.objects.filter(source=source, target=target, type=type_).exists():
             raise Conflict(
                 f"{source.id} has a {type_} link to {target.id} already", field="type", code="duplicate_link"
@@ -448,7 +471,7 @@ def _link_event(kind: str, made: MemoryLink, caller: Caller, at: UnixMs, reason:
         workspace=made.source.workspace.name,
         subject_id=made.source.id,
         object_id=made.target.id,
-        occurred_at=made.created_at,
+        occurred_at=at if kind == kinds.LINK_REMOVED else made.created_at,
         reason=reason,
         before=told if kind == kinds.LINK_REMOVED else None,
         after=told if kind == kinds.LINK_CREATED else None,
@@ -479,7 +502,7 @@ def supersede(
     reason: str = "",
     if_match: int | None = None,
 ) -> tuple[Memory, MemoryLink]:
-    """Put a new memory (`sent`), or a stored one (`by`), in the place of an old one: memory, link and events at once.
+    """Put a new memory (`sent`) or a stored one (`by`) in an old one's place: row, link, events at once.
 
     A new memory takes workspace, tags and category from the old one where it names none of its own, so that
     whoever found the old one finds the new one.
@@ -493,7 +516,9 @@ def supersede(
         if sent is not None:
             inherited = {"workspace": old.workspace.name, "tags": old.tag_names, "category": old.category}
             if sent.get("workspace", old.workspace.name) != old.workspace.name:
-                raise Unprocessable("a successor belongs to the workspace of the old memory", field="workspace")
+                raise Unprocessable(
+                    "a successor belongs to the workspace of the old memory", field="workspace"
+                )
             new = remember({**inherited, **sent}, caller=caller, at=at, reason=reason).memory
             by = new.id
         assert by is not None

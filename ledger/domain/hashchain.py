@@ -3,25 +3,30 @@
     payload_hash = SHA-256(salt ‖ canonical {text, before, after})
     hash         = SHA-256(canonical {seq, metadata…, payload_hash, prev_hash})
 
-The payload is hashed with a salt of its own, so that an erased text cannot be guessed from what stays, and the
-chain still verifies without it. The chain shows edits; it does not stop somebody who may write to the database
-and recomputes all of it. Canonical JSON: keys sorted, no blanks, UTF-8, as RFC 8785 has it for our value types.
+The payload is hashed with a salt of its own, so that an erased text cannot be guessed from what stays, and
+the chain still verifies without it. The chain shows edits; it does not stop somebody who may write to the
+database and recomputes all of it. Canonical JSON: keys sorted, no blanks, UTF-8, as RFC 8785 has it for our
+value types.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 GENESIS = "0" * 64
+_SALT = re.compile(r"[0-9a-f]{32}")
 
 
 def canonical(value: Any) -> bytes:
     """Canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
 
 
 def digest(value: Any) -> str:
@@ -88,6 +93,8 @@ def _fault(link: Link, expected_seq: int, expected_prev: str) -> str:
             return "the payload is gone, and no tombstone says why"
     else:
         salt, text, before, after = link.payload
+        if not _SALT.fullmatch(salt):
+            return "salt was changed"
         if payload_hash(salt=salt, text=text, before=before, after=after) != link.payload_hash:
             return "text, before or after was changed"
     recomputed = event_hash(

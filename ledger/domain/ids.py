@@ -1,7 +1,7 @@
 """Typed, time-sortable ids: a prefix and a lower-case ULID (https://github.com/ulid/spec).
 
-Ids made by one process in the same millisecond still sort in the order in which they were made: "the newest by
-(created_at, id)" decides between links, and an import of day-granular history must keep its order.
+Ids made by one process in the same millisecond still sort in the order in which they were made: "the newest
+by (created_at, id)" decides between links, and an import of day-granular history must keep its order.
 """
 
 from __future__ import annotations

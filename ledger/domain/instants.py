@@ -24,7 +24,7 @@ LATEST: UnixMs = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _RFC3339 = re.compile(
-    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(?P<offset>[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
+    r"\d{4}-\d{2}-\d{2}[Tt ](?!24)\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(?P<offset>[Zz]|[+-]\d{2}:\d{2})?", re.ASCII
 )
 
 

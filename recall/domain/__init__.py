@@ -1,1 +1,1 @@
-"""The rules of recall, pure: state (what holds now), validity (how far to trust it), fusion, and the request."""
+"""The rules of recall, pure: state (what holds now), validity (how far to trust it), fusion, the request."""

@@ -46,9 +46,9 @@ class Anchor:
 class State:
     """Whether a memory is current; if not, why, and what stands in its place.
 
-    `edge` is the first step of the way to the replacement. `inactive` says that there are replacing edges but no
-    replacement that holds: the memory stays, and its hit says so. `ignored` is an edge left out of a cycle on the
-    way, `steps` the length of the chain walked.
+    `edge` is the first step of the way to the replacement. `inactive` says that there are replacing edges but
+    no replacement that holds: the memory stays, and its hit says so. `ignored` is an edge left out of a cycle
+    on the way, `steps` the length of the chain walked.
     """
 
     current: bool

@@ -1,8 +1,8 @@
 """Validity: how much to trust a hit. Policy `validity-multiplier-v1`, pure and deterministic.
 
-Each rule looks at one thing and answers with a Judgement: the factor it multiplies by, the signal it leaves, the
-grade it caps at, and the reason in words. The grade, the multiplier, the signals and the sentence on the page
-are all read off the same judgements; nothing is explained after the fact.
+Each rule looks at one thing and answers with a Judgement: the factor it multiplies by, the signal it leaves,
+the grade it caps at, and the reason in words. The grade, the multiplier, the signals and the sentence on the
+page are all read off the same judgements; nothing is explained after the fact.
 
 1. freshness: 0.5 ** (age / half-life), age never negative
 2. scope: x1.10 when the memory is of the very workspace that was asked for

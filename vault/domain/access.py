@@ -1,4 +1,4 @@
-"""Who may reach what: a caller's workspaces. Built at the edge from a key or a user, applied in every query."""
+"""Who may reach what: a caller's workspaces. Built at the edge from a key or user, applied in each query."""
 
 from __future__ import annotations
 

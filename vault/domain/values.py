@@ -1,4 +1,4 @@
-"""What a memory and a link may hold. Each check returns the value to store, or refuses and names the field."""
+"""What a memory and a link may hold. Each check returns the value to store, or refuses, naming the field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def check_text(value: str, *, field: str = "text", max_bytes: int = MAX_TEXT_BYT
         raise Invalid(f"{field} must not be blank", field=field)
     size = len(value.encode())
     if size > max_bytes:
-        raise Invalid(f"{field} is {size:,} bytes; at most {max_bytes:,} are taken", field=field, code="too_large")
+        raise Invalid(
+            f"{field} is {size:,} bytes; at most {max_bytes:,} are taken", field=field, code="too_large"
+        )
     return value
 
 
@@ -56,7 +58,11 @@ def check_name(value: str, *, field: str, max_length: int, blank: bool = True) -
     if not blank and not value:
         raise Invalid(f"{field} must not be empty", field=field)
     if len(value) > max_length:
-        raise Invalid(f"{field} has {len(value):,} characters; at most {max_length} are taken", field=field, code="too_large")
+        raise Invalid(
+            f"{field} has {len(value):,} characters; at most {max_length} are taken",
+            field=field,
+            code="too_large",
+        )
     if _CONTROL.search(value):
         raise Invalid(f"{field} holds a control character", field=field)
     if value != value.strip():
@@ -71,7 +77,9 @@ def check_workspace(value: str) -> str:
 def check_tags(values: Sequence[str], *, field: str = "tags") -> list[str]:
     """At most 64 tags of 1 to 128 characters; duplicates fold, order becomes alphabetical."""
     if len(values) > MAX_TAGS:
-        raise Invalid(f"{field} has {len(values)} entries; at most {MAX_TAGS} are taken", field=field, code="too_large")
+        raise Invalid(
+            f"{field} has {len(values)} entries; at most {MAX_TAGS} are taken", field=field, code="too_large"
+        )
     return sorted({check_name(tag, field=field, max_length=MAX_TAG, blank=False) for tag in values})
 
 
@@ -168,7 +176,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
         None if value is None else check_name(value, field="source_event_id", max_length=32, blank=False)
     ),
     "external_id": lambda value: (
-        None if value is None else check_name(value, field="external_id", max_length=MAX_EXTERNAL_ID, blank=False)
+        None
+        if value is None
+        else check_name(value, field="external_id", max_length=MAX_EXTERNAL_ID, blank=False)
     ),
     "metadata": check_metadata,
 }
@@ -198,7 +208,11 @@ def checked_reason(value: str | None) -> str:
     """A free-text reason of at most 2,000 characters; None reads as none given."""
     reason = check_unicode(value or "", field="reason")
     if len(reason) > MAX_REASON:
-        raise Invalid(f"reason has {len(reason):,} characters; at most {MAX_REASON:,} are taken", field="reason", code="too_large")
+        raise Invalid(
+            f"reason has {len(reason):,} characters; at most {MAX_REASON:,} are taken",
+            field="reason",
+            code="too_large",
+        )
     return reason.strip()
 
 
