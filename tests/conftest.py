@@ -1,0 +1,146 @@
+"""What tests share: a clock, callers, memories and links, a database that can be emptied, a browser."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from ledger import triggers
+from ledger.domain.actors import Actor
+from ledger.domain.instants import UnixMs, parse_instant
+from vault import services
+from vault.domain.access import Reach
+from vault.models import Memory, MemoryLink
+from vault.services import Caller
+
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(autouse=True)
+def _emptied_by_flush(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the flush after a test with real transactions empty the tables that refuse to be emptied.
+
+    It runs before that flush, whose post_migrate puts the guards back. The text indexes go too: Django does
+    not know them, and ids of workspaces may begin again after the flush.
+    """
+    marker = request.node.get_closest_marker("django_db")
+    wanted = {"transactional_db", "live_server", "django_db_reset_sequences", "django_db_serialized_rollback"}
+    if not (wanted & set(request.fixturenames) or (marker and marker.kwargs.get("transaction"))):
+        yield
+        return
+    request.getfixturevalue("transactional_db")
+    yield
+    triggers.lift()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM sqlite_master "
+            "WHERE name LIKE 'vault_fts_%' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
+        )
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"DROP TABLE {table}")
+
+
+@pytest.fixture(scope="session")
+def now() -> UnixMs:
+    """The instant at which tests act unless they say otherwise."""
+    return parse_instant("2026-11-30T12:00:00Z")
+
+
+@pytest.fixture(scope="session")
+def caller() -> Caller:
+    """Somebody who may do everything."""
+    return Caller(Actor(kind="user", id="1", label="ada"), Reach.everything())
+
+
+@pytest.fixture(scope="session")
+def bound_caller() -> Callable[..., Caller]:
+    """`bound_caller("red")`: a key that is bound to the workspace red."""
+
+    def bound(workspace: str, *, asserts_provenance: bool = False) -> Caller:
+        actor = Actor(kind="key", id=f"key_{workspace}", label=f"{workspace} agent")
+        return Caller(actor, Reach.bound(workspace, asserts_provenance=asserts_provenance))
+
+    return bound
+
+
+@pytest.fixture
+def remember(db: None, caller: Caller, now: UnixMs) -> Callable[..., Memory]:
+    """`remember("a text", tags=["t"])`: a stored memory."""
+
+    def stored(
+        text: str, *, by: Caller = caller, at: UnixMs = now, reason: str = "", **fields: Any
+    ) -> Memory:
+        return services.remember({"text": text, **fields}, caller=by, at=at, reason=reason).memory
+
+    return stored
+
+
+@pytest.fixture
+def link(db: None, caller: Caller, now: UnixMs) -> Callable[..., MemoryLink]:
+    """`link(old, new, "EVOLVED_INTO")`: a stored link."""
+
+    def made(
+        source: Memory, target: Memory, type_: str, *, by: Caller = caller, at: UnixMs = now, **fields: Any
+    ) -> MemoryLink:
+        return services.link(source.id, target.id, type_, caller=by, at=at, **fields)
+
+    return made
+
+
+@pytest.fixture
+def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`manage("migrate")`: manage.py in a process and a data directory of its own, as an operator runs it."""
+
+    def run(
+        *arguments: str, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "recall.settings",
+            "RECALL_DATA_DIR": str(tmp_path / "var"),
+            **(env or {}),
+        }
+        command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, **options
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Debian's chromium under Playwright; its absence is a failure with RECALL_REQUIRE_BROWSER=1, as in CI."""
+    if not CHROMIUM.exists():
+        absent = f"{CHROMIUM} is not there (apt-get install chromium)"
+        if os.environ.get("RECALL_REQUIRE_BROWSER") == "1":
+            pytest.fail(absent)
+        pytest.skip(absent)
+    from playwright.sync_api import sync_playwright
+
+    # Playwright keeps an event loop in this thread, which Django takes for a reason to refuse its ORM here.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        # Without a sandbox: chromium refuses to start as root with one, and only our own pages are opened.
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """A fresh page in a fresh browser profile."""
+    context = chromium.new_context()
+    yield context.new_page()
+    context.close()

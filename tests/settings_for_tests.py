@@ -1,0 +1,26 @@
+"""The product's settings in a data directory of this test process alone, whatever the environment says."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+for _name in [name for name in os.environ if name.startswith(("RECALL_", "DATABASE_URL"))]:
+    if _name != "RECALL_REQUIRE_BROWSER":
+        del os.environ[_name]
+os.environ["RECALL_DATA_DIR"] = tempfile.mkdtemp(prefix="recall-ledger-tests-")
+atexit.register(shutil.rmtree, os.environ["RECALL_DATA_DIR"], ignore_errors=True)
+
+from recall.settings import *  # noqa: E402, F403
+from recall.settings import DATA_DIR, DATABASES, STATIC_ROOT, STORAGES  # noqa: E402
+
+# A file and not memory: WAL and BEGIN IMMEDIATE, on which the ledger relies, exist only there.
+DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
+# Plain names, served from where they lie: hashed ones need collectstatic before a page renders.
+STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = True
+STATIC_ROOT.mkdir()
+# A password hash that takes half a second is right for people and wrong for a thousand sign-ins.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
