@@ -29,7 +29,10 @@ def _erasure(differs: str) -> str:
 
 def _sqlite() -> dict[str, str]:
     triggers = {}
-    for table, allowed in (("ledger_contextevent", _erasure("IS NOT")), ("ledger_tombstone", "0")):
+    for table, allowed, taken in (
+        ("ledger_contextevent", _erasure("IS NOT"), "seq = NEW.seq OR id = NEW.id OR hash = NEW.hash"),
+        ("ledger_tombstone", "0", "event_id = NEW.event_id"),
+    ):
         message = f"{table} is append-only"
         triggers[f"{table}_no_update"] = (
             f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} WHEN NOT {allowed} "
@@ -37,6 +40,12 @@ def _sqlite() -> dict[str, str]:
         )
         triggers[f"{table}_no_delete"] = (
             f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} "
+            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+        )
+        # REPLACE INTO deletes the old row and fires no DELETE trigger (unless recursive_triggers is on).
+        triggers[f"{table}_no_replace"] = (
+            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
+            f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken}) "
             f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
         )
     return triggers

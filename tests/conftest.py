@@ -118,7 +118,7 @@ def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """Debian's chromium under Playwright; its absence is a failure with RECALL_REQUIRE_BROWSER=1, as in CI."""
+    """Debian's chromium under Playwright; its absence fails with RECALL_REQUIRE_BROWSER=1, as in CI."""
     if not CHROMIUM.exists():
         absent = f"{CHROMIUM} is not there (apt-get install chromium)"
         if os.environ.get("RECALL_REQUIRE_BROWSER") == "1":
