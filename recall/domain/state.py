@@ -7,7 +7,10 @@ A memory is not current for the first of these that holds:
 3. expired              t_invalid or expires_at has come (half-open)
 4. deprecated           status says so
 5. superseded           a replacement that holds by 1-4 stands further along its chain
-6. replacement_erased   what replaced it was erased, and nothing current stands after that
+6. replacement_erased   what replaced it was erased, and nothing further along holds by 1-4
+
+Where nothing holds after an erased memory, rule 6 suppresses the one before it; those further back fall under
+rule 6 too, because a memory that is itself suppressed takes nobody's place.
 
 Replacements are walked on a graph with at most one way out of each node: the newest outgoing edge, by
 (created_at, id). Where such ways close into a cycle, its oldest edge is ignored, and that node is the head.
@@ -61,8 +64,8 @@ class State:
 
     @property
     def superseded_by(self) -> str | None:
-        """How it was replaced, as the validity signal names it; None when it was not."""
-        if self.edge is None or self.reason not in ("superseded", "replacement_erased"):
+        """How it was replaced, as the validity signal names it, whatever the `reason`; None: it was not."""
+        if self.edge is None or self.inactive:
             return None
         return "ledger" if self.edge.relation == SUPERSEDED_BY else self.edge.relation.lower()
 
@@ -97,7 +100,7 @@ class Successions:
             if best is None or _age(edge) > _age(best):
                 newest[edge.source] = edge
         self._way_out = newest
-        self.ignored = {cycle.source: cycle for cycle in _oldest_of_each_cycle(newest)}
+        self.ignored = {edge.source: edge for edge in _oldest_of_each_cycle(newest)}
 
     def next(self, node: str) -> Edge | None:
         """The edge that decides for a node; None at a head, be it of a chain or of an opened cycle."""
@@ -142,13 +145,8 @@ def state_of(memory_id: str, facts: Mapping[str, Facts], successions: Succession
     if not way:
         return State(current=standing is None, reason=standing, ignored=ignored)
 
-    replacement = None
-    for edge in way:
-        if standing_reason(facts[edge.target], anchor) is None:
-            replacement = edge.target
-    erased = any(facts[edge.target].erased for edge in way)
-
-    reason: Reason | None = standing
+    replacement, erased = _end_of(way, facts, anchor)
+    reason = standing
     if reason is None and replacement is not None:
         reason = "superseded"
     if reason is None and erased:
@@ -164,6 +162,18 @@ def state_of(memory_id: str, facts: Mapping[str, Facts], successions: Succession
     )
 
 
+def _end_of(way: Iterable[Edge], facts: Mapping[str, Facts], anchor: Anchor) -> tuple[str | None, bool]:
+    """The last memory on the way that holds by rules 1-4; (None, True) when an erased one comes after it."""
+    last, erased = None, False
+    for edge in way:
+        target = facts[edge.target]
+        if target.erased:
+            last, erased = None, True
+        elif standing_reason(target, anchor) is None:
+            last, erased = target.id, False
+    return last, erased
+
+
 def in_words(state: State, facts: Facts) -> str:
     """The state as an auditor would write it."""
     match state.reason:
@@ -174,11 +184,13 @@ def in_words(state: State, facts: Facts) -> str:
         case "archived":
             return "Erased" if facts.erased else "Archived"
         case "not_yet_valid":
-            since = facts.t_valid if facts.t_valid is not None else facts.created_at
+            since = facts.created_at if facts.t_valid is None else max(facts.t_valid, facts.created_at)
             return f"Not yet valid: it holds from {format_instant(since)}"
         case "expired":
             assert facts.expiry is not None
             return f"Expired {format_instant(facts.expiry)}"
+        case "deprecated" if state.replacement_id is not None:
+            return f"Deprecated, and superseded by {state.replacement_id}"
         case "deprecated":
             return "Deprecated, with no successor on record"
         case "superseded":

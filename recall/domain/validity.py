@@ -41,7 +41,11 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """A hit's grade with everything behind it. `multiplier` is the product of the judgements' factors."""
+    """A hit's grade with everything behind it.
+
+    `multiplier` is the product of the judgements' factors, in their order; where floats round that to 0 (a
+    memory some ninety years old), the smallest float above it.
+    """
 
     grade: Grade
     freshness: float
@@ -158,7 +162,12 @@ def _superseded(facts: Facts, superseded_by: str | None, weights: Weights) -> Ju
     how = "deprecated" if facts.status == DEPRECATED else superseded_by
     if how is None:
         return None
-    reason = "Deprecated, with no successor on record" if how == "deprecated" else f"Superseded ({how})"
+    if facts.status != DEPRECATED:
+        reason = f"Superseded ({superseded_by})"
+    elif superseded_by is not None:
+        reason = f"Deprecated, and superseded ({superseded_by})"
+    else:
+        reason = "Deprecated, with no successor on record"
     return Judgement("superseded", weights.superseded_penalty, f"superseded:{how}", "context_invalid", reason)
 
 
