@@ -190,7 +190,9 @@ class ImportRun(models.Model):
     rows_done = models.PositiveIntegerField(default=0)
     created = models.PositiveIntegerField(default=0)
     unchanged = models.PositiveIntegerField(default=0)
-    refused = models.JSONField(default=list)
+    skipped = models.PositiveIntegerField(default=0, help_text="Rows that hold nothing to store.")
+    refused = models.JSONField(default=list, help_text="The first 1,000: row, place, field, code, message.")
+    refused_count = models.PositiveIntegerField(default=0)
     started_at = models.BigIntegerField()
     finished_at = models.BigIntegerField(null=True)
 
