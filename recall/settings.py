@@ -184,6 +184,9 @@ SPECTACULAR_SETTINGS = {
 
 RATE_LIMIT_PER_MINUTE = int(os.environ.get("RECALL_RATE_LIMIT", "6000"))
 RECALL_INDEX = os.environ.get("RECALL_INDEX", "sqlite")
+RECALL_INDEXES = {"sqlite": "recall.indexes.sqlite.SqliteIndex"}
+if RECALL_INDEX not in RECALL_INDEXES:
+    raise ImproperlyConfigured(f"RECALL_INDEX must be one of {', '.join(RECALL_INDEXES)}")
 
 LOGGING = {
     "version": 1,

@@ -1,8 +1,13 @@
 """Every address of the product."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
+
+from recall.api import operations
 
 urlpatterns = [
+    path("healthz", operations.healthz),
+    path("readyz", operations.readyz),
+    path("v1/", include("recall.api.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -45,6 +45,27 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
         ).exclude(status="deprecated")
 
 
+    def tagged(self, tags: list[str], match: str) -> MemoryQuerySet:
+        """Narrow by tags as recall does (behaviour.md, section 5: `tags_match`)."""
+        having = MemoryTag.objects.filter(memory=models.OuterRef("pk"))
+        untagged = ~models.Exists(having)
+        if not tags:
+            return self.filter(untagged) if match == "exact" else self
+        some = models.Exists(having.filter(tag__in=tags))
+        all_ = models.Q(*(models.Exists(having.filter(tag=tag)) for tag in tags))
+        match match:
+            case "any":
+                return self.filter(some | untagged)
+            case "all":
+                return self.filter(all_ | models.Q(untagged))
+            case "all_strict":
+                return self.filter(all_)
+            case "exact":
+                return self.filter(all_).exclude(models.Exists(having.exclude(tag__in=tags)))
+            case _:
+                return self.filter(some)
+
+
 class Memory(models.Model):
     """A text that an agent may recall. `seq` is the rowid that text indexes point at, `id` the public name.
 

@@ -1,0 +1,104 @@
+"""Who calls: API keys, their scopes, and how fast they may ask."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from ledger.domain.actors import Actor
+from ledger.domain.instants import MINUTE, UnixMs
+from recall.models import ApiKey
+from vault.services import Caller
+
+if TYPE_CHECKING:  # importing it would close a circle: rest_framework.views imports this module by its settings
+    from rest_framework.views import APIView
+
+
+def now_ms() -> UnixMs:
+    """The clock, read at the edge."""
+    return time.time_ns() // 1_000_000
+
+
+class KeyAuthentication(BaseAuthentication):
+    """`Authorization: Bearer <api key>`; unknown, expired and revoked keys are answered alike."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, ApiKey] | None:
+        kind, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if not kind:
+            return None
+        if kind.lower() != "bearer" or not secret:
+            raise AuthenticationFailed("send the API key as: Authorization: Bearer <key>")
+        at = now_ms()
+        key = ApiKey.objects.filter(secret_sha256=ApiKey.hashed(secret.strip())).first()
+        if key is None or not key.matches(secret.strip()) or not key.usable_at(at):
+            raise AuthenticationFailed("this API key is unknown, expired or revoked")
+        if key.last_used_at is None or at - key.last_used_at > MINUTE:  # one write a minute, not one a request
+            ApiKey.objects.filter(id=key.id).update(last_used_at=at)
+        return Caller(Actor("key", key.id, key.name), key.reach), key
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002  DRF's signature
+        return 'Bearer realm="recall"'
+
+
+class HasScope(BasePermission):
+    """The key's scopes hold the one that the view's method names; `admin` holds the others."""
+
+    message = "this API key lacks the scope for it"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        key = request.auth
+        if not isinstance(key, ApiKey):
+            return False
+        held = set(key.scopes.split(","))
+        needed = needed_scope(request.method or "GET", view)
+        self.message = f"this API key lacks the scope {needed}"
+        return needed in held or "admin" in held
+
+
+def needed_scope(method: str, view: Any) -> str:
+    """A view's `scopes` name the scope of a method; without, reading is `read` and everything else `write`."""
+    given: dict[str, str] = getattr(view, "scopes", {})
+    return given.get(method, "read" if method in ("GET", "HEAD", "OPTIONS") else "write")
+
+
+class KeyThrottle(BaseThrottle):
+    """A bucket of requests for each key, in each process: `RECALL_RATE_LIMIT` a minute, refilled all the time."""
+
+    _lock = threading.Lock()
+    _buckets: dict[str, tuple[float, float]] = {}
+
+    def allow_request(self, request: Request, view: APIView) -> bool:  # noqa: ARG002  DRF's signature
+        key = request.auth
+        if not isinstance(key, ApiKey):
+            return True
+        capacity = float(settings.RATE_LIMIT_PER_MINUTE)
+        with self._lock:
+            level, seen = self._buckets.get(key.id, (capacity, time.monotonic()))
+            level = min(capacity, level + (time.monotonic() - seen) * capacity / 60)
+            allowed = level >= 1
+            self._buckets[key.id] = (level - 1 if allowed else level, time.monotonic())
+        self._wait = (1 - level) * 60 / capacity
+        return allowed
+
+    def wait(self) -> float:
+        return self._wait
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller that KeyAuthentication found."""
+    caller = request.user
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def reason_field(request: Request) -> str:
+    """The optional reason of a request without a body of its own (DELETE), from the query string."""
+    return str(request.query_params.get("reason", ""))

@@ -1,0 +1,64 @@
+"""Every error in one envelope: `{error: {code, message, field?, hint?}}`, the right status, never a stack trace."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.db import OperationalError
+from django.http import Http404, HttpRequest, JsonResponse
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from ledger.domain.refusals import Refused
+
+log = logging.getLogger(__name__)
+
+
+def body(code: str, message: str, *, field: str | None = None, hint: str | None = None) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": code, "message": message}
+    if field is not None:
+        error["field"] = field
+    if hint is not None:
+        error["hint"] = hint
+    return {"error": error}
+
+
+def envelope(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler."""
+    set_rollback()
+    if isinstance(error, Refused):
+        return Response(
+            body(error.code, error.message, field=error.field, hint=error.hint), status=error.status
+        )
+    if isinstance(error, RequestDataTooBig):
+        return Response(body("too_large", "the body is larger than this server takes"), status=413)
+    if isinstance(error, OperationalError):
+        log.exception("database error in %s", type(context.get("view")).__name__)
+        return Response(
+            body("unavailable", "the database did not answer; nothing was written", hint="try again"), status=503
+        )
+    if isinstance(error, Http404):
+        error = exceptions.NotFound()
+    if isinstance(error, exceptions.APIException):
+        return _framework_error(error)
+    log.exception("unexpected error in %s", type(context.get("view")).__name__)
+    return Response(body("internal", "an unexpected error; it was logged"), status=500)
+
+
+def _framework_error(error: exceptions.APIException) -> Response:
+    headers: dict[str, str] = {}
+    if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
+        headers["WWW-Authenticate"] = 'Bearer realm="recall"'
+    wait = getattr(error, "wait", None)
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, round(wait)))
+    code = str(error.default_code if isinstance(error.detail, list | dict) else error.detail.code)
+    return Response(body(code, str(error.detail)), status=error.status_code, headers=headers)
+
+
+def unknown_address(request: HttpRequest) -> JsonResponse:
+    """An address below /v1/ that does not exist."""
+    return JsonResponse(body("not_found", f"no such address: {request.path}", hint="see /v1/docs"), status=404)

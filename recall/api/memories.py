@@ -1,0 +1,392 @@
+"""Memories and links over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ledger.domain.instants import NotAnInstant, UnixMs, parse_instant
+from ledger.domain.refusals import Invalid, Refused
+from recall import services as recalls
+from recall.answers import event_json, link_json, memory_json
+from recall.api import errors
+from recall.api.access import caller_of, now_ms, reason_field
+from recall.api.parsing import query_lists
+from recall.domain.request import TAGS_MATCH
+from recall.domain.state import Anchor
+from recall.domain.validity import grade
+from recall.paging import Cursor, page_of, parse_cursor, parse_limit
+from recall.pipeline import anchored
+from recall.queries import current_page, states_of
+from recall.shapes import (
+    BulkBody,
+    LinkBody,
+    MemoryBody,
+    MemoryPatch,
+    ReasonBody,
+    SupersedeBody,
+    parse,
+)
+from vault import services as vault
+from vault.domain import values
+from vault.domain.access import scope_of
+from vault.domain.facts import PROVENANCE_CLASSES, STATUSES
+from vault.domain.links import LINK_TYPES
+from vault.models import Memory, MemoryLink, MemoryQuerySet
+from vault.queries import links_of, memory_for
+
+MEMORY = {"type": "object", "description": "A memory, as api.md shows it."}
+ANY = {"type": "object"}
+
+
+def answered(memory: Memory, *, status: int = 200, at: UnixMs | None = None) -> Response:
+    """A memory with its state, and its version as ETag."""
+    anchor = Anchor(*anchored(at, now=now_ms()))
+    state = states_of([memory], anchor)[memory.id]
+    return Response(memory_json(memory, state), status=status, headers={"ETag": f'"{memory.version}"'})
+
+
+def if_match(request: Request) -> int | None:
+    """The version that `If-Match` names, or None."""
+    given = request.headers.get("If-Match")
+    if given is None or given.strip() == "*":
+        return None
+    digits = given.strip().removeprefix("W/").strip('"')
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+        raise Invalid("If-Match must be a version such as \"3\"", field="If-Match")
+    return int(digits)
+
+
+def one(request: Request, known: tuple[str, ...]) -> dict[str, str]:
+    """A query string of single values, each with a known name."""
+    asked = {}
+    for name, given in query_lists(request._request).items():
+        if name not in known:
+            raise Invalid(
+                f"unknown parameter {name}", field=name, code="unknown_field", hint=f"known: {', '.join(known)}"
+            )
+        if len(given) > 1 and name != "tags":
+            raise Invalid(f"{name} is given {len(given)} times", field=name)
+        asked[name] = given[0]
+        values.check_unicode(given[0], field=name)
+    return asked
+
+
+def instant_of(asked: dict[str, str], name: str) -> UnixMs | None:
+    if name not in asked:
+        return None
+    try:
+        return parse_instant(asked[name])
+    except NotAnInstant as error:
+        raise Invalid(f"{name}: {error}", field=name) from error
+
+
+def boolean_of(asked: dict[str, str], name: str) -> bool | None:
+    if name not in asked:
+        return None
+    if asked[name] not in ("true", "false"):
+        raise Invalid(f"{name} must be true or false", field=name)
+    return asked[name] == "true"
+
+
+def paged_links(request: Request, following: Cursor | None, preceding: Cursor | None) -> dict[str, Any]:
+    def url(cursor: Cursor | None) -> str | None:
+        if cursor is None:
+            return None
+        query = request.query_params.copy()
+        query["cursor"] = str(cursor)
+        return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
+
+    return {"next": url(following), "previous": url(preceding)}
+
+
+class Memories(APIView):
+    """Store a memory; list what the key may read."""
+
+    @extend_schema(operation_id="memories_create", request=MemoryBody, responses={201: MEMORY, 200: MEMORY})
+    def post(self, request: Request) -> Response:
+        body = parse(MemoryBody, request.data)
+        outcome = vault.remember(body.sent(), caller=caller_of(request), at=now_ms(), reason=body.reason)
+        memory = memory_for(caller_of(request).reach, outcome.memory.id)
+        return answered(memory, status=201 if outcome.created else 200)
+
+    LIST = (
+        "workspace tags tags_match category provenance_class status archived state q created_after created_before "
+        "validity_annotate limit cursor"
+    ).split()
+
+    @extend_schema(
+        operation_id="memories_list",
+        parameters=[OpenApiParameter(name, str) for name in LIST],
+        responses={200: ANY},
+    )
+    def get(self, request: Request) -> Response:
+        asked = one(request, tuple(self.LIST))
+        reach, now = caller_of(request).reach, now_ms()
+        rows = _narrowed(asked, request, scope_of(asked.get("workspace"), reach))
+        state = values.check_choice(asked.get("state", "current"), ("current", "all"), field="state")
+        limit, cursor = parse_limit(asked.get("limit")), parse_cursor(asked.get("cursor"))
+        if state == "current":
+            page, states = current_page(rows, Anchor(now), cursor=cursor, limit=limit)
+        else:
+            page = page_of(rows, cursor=cursor, limit=limit)
+            states = states_of(page.rows, Anchor(now))
+        annotate = boolean_of(asked, "validity_annotate")
+        results = []
+        for memory in page.rows:
+            shown = memory_json(memory, states[memory.id])
+            if annotate:
+                shown |= _validity(memory, states[memory.id].superseded_by, asked.get("workspace"), now)
+            results.append(shown)
+        return Response({"results": results, **paged_links(request, page.next, page.previous)})
+
+
+def _validity(memory: Memory, superseded_by: str | None, workspace: str | None, at: UnixMs) -> dict[str, Any]:
+    block = grade(memory.facts, at=at, workspace=workspace, superseded_by=superseded_by).block()
+    if block["grade"] == "context_invalid":
+        return {"validity": block, "context_invalid": True}
+    return {"validity": block}
+
+
+def _narrowed(asked: dict[str, str], request: Request, scope: Any) -> MemoryQuerySet:
+    rows = Memory.objects.select_related("workspace").prefetch_related("tags").within(scope)
+    choices = {"provenance_class": PROVENANCE_CLASSES, "status": STATUSES}
+    for name, known in choices.items():
+        if name in asked:
+            rows = rows.filter(**{name: values.check_choice(asked[name], known, field=name)})
+    if "category" in asked:
+        rows = rows.filter(category=asked["category"])
+    if (archived := boolean_of(asked, "archived")) is not None:
+        rows = rows.filter(archived=archived)
+    if (after := instant_of(asked, "created_after")) is not None:
+        rows = rows.filter(created_at__gte=after)
+    if (before := instant_of(asked, "created_before")) is not None:
+        rows = rows.filter(created_at__lt=before)
+    if asked.get("q"):
+        rows = rows.filter(text__icontains=asked["q"])
+    tags = values.check_tags(request.query_params.getlist("tags"))
+    match = values.check_choice(asked.get("tags_match", "any_strict"), TAGS_MATCH, field="tags_match")
+    return rows.tagged(tags, match)
+
+
+class Bulk(APIView):
+    """Store up to 1,000 memories; a bad row never loses the others."""
+
+    bulk = True
+
+    @extend_schema(operation_id="memories_bulk", request=BulkBody, responses={207: ANY})
+    def post(self, request: Request) -> Response:
+        raw = parse(BulkBody, request.data).memories
+        if len(raw) > vault.MAX_BULK:
+            raise Invalid(
+                f"{len(raw):,} memories; at most {vault.MAX_BULK:,} are taken at once", field="memories", code="too_large"
+            )
+        failed: list[dict[str, Any]] = []
+        rows, places = [], []
+        for index, entry in enumerate(raw):
+            try:
+                body = parse(MemoryBody, entry)
+                rows.append((body.sent(), body.reason))
+                places.append(index)
+            except Refused as refusal:
+                failed.append(_failure(index, refusal))
+        outcomes = vault.remember_many(rows, caller=caller_of(request), at=now_ms())
+        done: dict[str, list[dict[str, Any]]] = {"created": [], "unchanged": []}
+        for index, outcome in zip(places, outcomes, strict=True):
+            if isinstance(outcome, Refused):
+                failed.append(_failure(index, outcome))
+            else:
+                done["created" if outcome.created else "unchanged"].append({"index": index, "id": outcome.memory.id})
+        failed.sort(key=lambda failure: failure["index"])
+        return Response(
+            {
+                "created": len(done["created"]),
+                "unchanged": len(done["unchanged"]),
+                "failed": failed,
+                "memories": sorted(done["created"] + done["unchanged"], key=lambda entry: entry["index"]),
+            },
+            status=207,
+        )
+
+
+def _failure(index: int, refusal: Refused) -> dict[str, Any]:
+    told = errors.body(refusal.code, refusal.message, field=refusal.field, hint=refusal.hint)
+    return {"index": index, **told}
+
+
+class OneMemory(APIView):
+    """Read, change, archive one memory."""
+
+    @extend_schema(operation_id="memory_read", parameters=[OpenApiParameter("at", str)], responses={200: MEMORY})
+    def get(self, request: Request, memory_id: str) -> Response:
+        asked = one(request, ("at",))
+        return answered(memory_for(caller_of(request).reach, memory_id), at=instant_of(asked, "at"))
+
+    @extend_schema(operation_id="memory_revise", request=MemoryPatch, responses={200: MEMORY})
+    def patch(self, request: Request, memory_id: str) -> Response:
+        body = parse(MemoryPatch, request.data)
+        memory = vault.revise(
+            memory_id,
+            body.sent(),
+            caller=caller_of(request),
+            at=now_ms(),
+            reason=body.reason,
+            if_match=if_match(request),
+        )
+        return answered(memory)
+
+    @extend_schema(operation_id="memory_archive", responses={200: MEMORY})
+    def delete(self, request: Request, memory_id: str) -> Response:
+        memory = vault.archive(
+            memory_id,
+            caller=caller_of(request),
+            at=now_ms(),
+            reason=reason_field(request),
+            if_match=if_match(request),
+        )
+        return answered(memory)
+
+
+class Verify(APIView):
+    """Vouch for a memory, with a reason."""
+
+    @extend_schema(operation_id="memory_verify", request=ReasonBody, responses={200: MEMORY})
+    def post(self, request: Request, memory_id: str) -> Response:
+        body = parse(ReasonBody, request.data)
+        memory = vault.verify(memory_id, caller=caller_of(request), at=now_ms(), reason=body.reason)
+        return answered(memory)
+
+
+class Erase(APIView):
+    """Erase a memory's text for good, with a reason."""
+
+    scopes = {"POST": "admin"}
+
+    @extend_schema(operation_id="memory_erase", request=ReasonBody, responses={200: MEMORY})
+    def post(self, request: Request, memory_id: str) -> Response:
+        body = parse(ReasonBody, request.data)
+        memory = recalls.erase(
+            memory_id, caller=caller_of(request), at=now_ms(), reason=body.reason, if_match=if_match(request)
+        )
+        return answered(memory)
+
+
+class Supersede(APIView):
+    """Put a new or a stored memory in this one's place."""
+
+    @extend_schema(operation_id="memory_supersede", request=SupersedeBody, responses={201: ANY})
+    def post(self, request: Request, memory_id: str) -> Response:
+        body = parse(SupersedeBody, request.data)
+        sent = body.sent()
+        by, relation = sent.pop("by", None), sent.pop("relation", body.relation)
+        if by is not None and sent:
+            raise Invalid("name either text, for a new memory, or by, for a stored one", field="by")
+        memory, link = vault.supersede(
+            memory_id,
+            caller=caller_of(request),
+            at=now_ms(),
+            sent=sent or None,
+            by=by,
+            relation=relation,
+            reason=body.reason,
+            if_match=if_match(request),
+        )
+        state = states_of([memory], Anchor(now_ms()))[memory.id]
+        return Response({"memory": memory_json(memory, state), "link": link_json(link)}, status=201)
+
+
+class History(APIView):
+    """The ledger events of a memory, with before and after."""
+
+    @extend_schema(operation_id="memory_history", responses={200: ANY})
+    def get(self, request: Request, memory_id: str) -> Response:
+        memory = memory_for(caller_of(request).reach, memory_id)
+        return Response({"results": [event_json(event) for event in vault.history_of(memory)]})
+
+
+class Related(APIView):
+    """Memories that links lead to, up to three steps, current ones only."""
+
+    @extend_schema(
+        operation_id="memory_related",
+        parameters=[OpenApiParameter("depth", int), OpenApiParameter("types", str)],
+        responses={200: ANY},
+    )
+    def get(self, request: Request, memory_id: str) -> Response:
+        asked = one(request, ("depth", "types"))
+        depth = asked.get("depth", "1")
+        if depth not in ("1", "2", "3"):
+            raise Invalid("depth must be 1, 2 or 3", field="depth")
+        types = [t for t in asked.get("types", "").split(",") if t]
+        for name in types:
+            values.check_choice(name, LINK_TYPES, field="types")
+        memory = memory_for(caller_of(request).reach, memory_id)
+        return Response({"results": _related(memory, int(depth), types)})
+
+
+def _related(start: Memory, depth: int, types: list[str]) -> list[dict[str, Any]]:
+    seen = {start.seq}
+    frontier, results = {start.seq}, list[dict[str, Any]]()
+    for step in range(1, depth + 1):
+        links = MemoryLink.objects.select_related("source", "target")
+        touching = links.filter(source__in=frontier) | links.filter(target__in=frontier)
+        if types:
+            touching = touching.filter(type__in=types)
+        reached: dict[int, Any] = {}
+        for link in touching.order_by("created_at", "id"):
+            other = link.target if link.source_id in frontier else link.source
+            if other.seq not in seen:
+                reached.setdefault(other.seq, link)
+        seen |= set(reached)
+        found = Memory.objects.select_related("workspace").prefetch_related("tags").filter(seq__in=reached)
+        states = states_of(found, Anchor(now_ms()))
+        results += [
+            {"memory": memory_json(m, states[m.id]), "link": link_json(reached[m.seq]), "depth": step}
+            for m in sorted(found, key=lambda m: m.id)
+            if states[m.id].current
+        ]
+        frontier = set(reached)
+    return results
+
+
+class Links(APIView):
+    """Join two memories; list the links of one."""
+
+    @extend_schema(operation_id="links_create", request=LinkBody, responses={201: ANY})
+    def post(self, request: Request) -> Response:
+        body = parse(LinkBody, request.data)
+        created_at = body.created_at if body.created_at is not None else body.created_at_unix_ms
+        link = vault.link(
+            body.source,
+            body.to,
+            body.type,
+            caller=caller_of(request),
+            at=now_ms(),
+            strength=body.strength,
+            created_at=created_at,
+            reason=body.reason,
+        )
+        return Response(link_json(link), status=201)
+
+    @extend_schema(
+        operation_id="links_list", parameters=[OpenApiParameter("memory", str, required=True)], responses={200: ANY}
+    )
+    def get(self, request: Request) -> Response:
+        asked = one(request, ("memory",))
+        if "memory" not in asked:
+            raise Invalid("memory is required", field="memory", code="required")
+        memory = memory_for(caller_of(request).reach, asked["memory"])
+        return Response({"results": [link_json(link) for link in links_of(memory)]})
+
+
+class OneLink(APIView):
+    """Take a link back; its events remain."""
+
+    @extend_schema(operation_id="link_remove", responses={204: None})
+    def delete(self, request: Request, link_id: str) -> Response:
+        vault.unlink(link_id, caller=caller_of(request), at=now_ms(), reason=reason_field(request))
+        return Response(status=204)

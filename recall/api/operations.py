@@ -1,0 +1,99 @@
+"""The ledger, data quality, health."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from ledger import triggers
+from ledger.domain.events import KINDS
+from ledger.domain.refusals import NotFound
+from ledger.models import ContextEvent
+from ledger.queries import head
+from recall.answers import event_json
+from recall.api.access import caller_of, now_ms
+from recall.api.memories import ANY, one, paged_links
+from recall.domain.state import Anchor
+from recall.paging import page_of, parse_cursor, parse_limit
+from recall.queries import quality
+from recall.services import installed_index
+from vault.domain import values
+from vault.domain.access import scope_of
+
+
+class Events(APIView):
+    """The ledger's events that the key may read, newest first."""
+
+    LIST = "kind workspace memory limit cursor".split()
+
+    @extend_schema(
+        operation_id="events_list",
+        parameters=[OpenApiParameter(name, str) for name in LIST],
+        responses={200: ANY},
+    )
+    def get(self, request: Request) -> Response:
+        asked = one(request, tuple(self.LIST))
+        rows = ContextEvent.objects.all()
+        scope = scope_of(asked.get("workspace"), caller_of(request).reach)
+        if scope.workspaces is not None:
+            rows = rows.filter(workspace__in=scope.workspaces)
+        if "kind" in asked:
+            rows = rows.filter(kind=values.check_choice(asked["kind"], KINDS, field="kind"))
+        if "memory" in asked:
+            rows = rows.filter(subject_id=asked["memory"])
+        page = page_of(rows, cursor=parse_cursor(asked.get("cursor")), limit=parse_limit(asked.get("limit")))
+        results = [event_json(event) for event in page.rows]
+        return Response({"results": results, **paged_links(request, page.next, page.previous)})
+
+
+class OneEvent(APIView):
+    """One event of the ledger."""
+
+    @extend_schema(operation_id="event_read", responses={200: ANY})
+    def get(self, request: Request, event_id: str) -> Response:
+        event = ContextEvent.objects.filter(id=event_id).first()
+        if event is None or not caller_of(request).reach.reads(event.workspace):
+            raise NotFound(f"no event {event_id}", hint="ids begin with evt_")
+        return Response(event_json(event))
+
+
+class Quality(APIView):
+    """What in the store somebody should look at."""
+
+    @extend_schema(
+        operation_id="quality", parameters=[OpenApiParameter("workspace", str)], responses={200: ANY}
+    )
+    def get(self, request: Request) -> Response:
+        asked = one(request, ("workspace",))
+        findings = quality(scope_of(asked.get("workspace"), caller_of(request).reach), Anchor(now_ms()))
+        results = [
+            {"code": f.code, "message": f.message, "memory_ids": list(f.memory_ids)} for f in findings
+        ]
+        return Response({"results": results})
+
+
+def healthz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's signature
+    """The process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's signature
+    """Database, ledger guards and index, each with a reason when it is not ready."""
+    parts: dict[str, Any] = {}
+    try:
+        head()
+        connection.ensure_connection()
+        parts["database"] = {"ok": True}
+        missing = triggers.missing()
+        parts["ledger"] = {"ok": not missing} | ({"reason": f"missing guards: {', '.join(missing)}"} if missing else {})
+        parts["index"] = {"ok": True, "engine": installed_index().version}
+    except DatabaseError as error:
+        parts["database"] = {"ok": False, "reason": str(error)}
+    ready = all(part["ok"] for part in parts.values())
+    return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)

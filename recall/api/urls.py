@@ -1,0 +1,27 @@
+"""The addresses below /v1/ (design: api.md)."""
+
+from django.urls import path, re_path
+from drf_spectacular.views import SpectacularAPIView
+
+from recall.api import errors, memories, operations, recalls
+
+urlpatterns = [
+    path("memories", memories.Memories.as_view()),
+    path("memories/bulk", memories.Bulk.as_view()),
+    path("memories/<str:memory_id>", memories.OneMemory.as_view()),
+    path("memories/<str:memory_id>/verify", memories.Verify.as_view()),
+    path("memories/<str:memory_id>/erase", memories.Erase.as_view()),
+    path("memories/<str:memory_id>/supersede", memories.Supersede.as_view()),
+    path("memories/<str:memory_id>/history", memories.History.as_view()),
+    path("memories/<str:memory_id>/related", memories.Related.as_view()),
+    path("links", memories.Links.as_view()),
+    path("links/<str:link_id>", memories.OneLink.as_view()),
+    path("recall", recalls.Recall.as_view()),
+    path("recalls", recalls.Recalls.as_view()),
+    path("recalls/<str:recall_id>", recalls.OneRecall.as_view()),
+    path("events", operations.Events.as_view()),
+    path("events/<str:event_id>", operations.OneEvent.as_view()),
+    path("quality", operations.Quality.as_view()),
+    path("schema", SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[]), name="schema"),
+    re_path(r"^.*$", errors.unknown_address),
+]

@@ -1,0 +1,91 @@
+"""A question, checked and complete: what every surface hands to the recall service."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import Invalid
+
+MODES = ("fused", "lexical", "dense", "hybrid", "links", "temporal")
+PROFILES = ("default", "validity")
+STRATEGIES = ("lexical", "dense", "links", "temporal")
+AVAILABLE = ("lexical",)  # the strategies that this version has
+ALIASES = {"fts5": "lexical", "graph": "links"}
+FUSIONS = ("score", "rrf")
+TAGS_MATCH = ("any", "all", "any_strict", "all_strict", "exact")
+SORTS = ("score", "time_desc", "time_asc")
+STATE_MODES = ("current", "history")
+MAX_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """The arguments of a recall (api.md), with their defaults filled in. Instants in Unix ms."""
+
+    query: str = ""
+    workspace: str | None = None
+    limit: int = 10
+    mode: str = "fused"
+    strategies: tuple[str, ...] = AVAILABLE
+    strategy_weights: dict[str, float] = field(default_factory=dict)
+    fusion: str = "score"
+    profile: str = "default"
+    validity_annotate: bool = False
+    query_time_unix_ms: UnixMs | None = None
+    current_only: bool = True
+    state_debug: bool = False
+    tags: tuple[str, ...] = ()
+    tags_match: str = "any_strict"
+    exclude_tags: tuple[str, ...] = ()
+    category: str | None = None
+    provenance_class: str | None = None
+    start: UnixMs | None = None
+    end: UnixMs | None = None
+    sort: str = "score"
+    max_tokens: int | None = None
+    trace: bool = False
+
+    @property
+    def annotates(self) -> bool:
+        """Whether hits carry their validity block."""
+        return self.validity_annotate or self.profile == "validity"
+
+    @property
+    def reorders(self) -> bool:
+        """Whether validity decides the order: in fused mode and without an explicit sort."""
+        return self.profile == "validity" and self.mode == "fused" and self.sort == "score"
+
+    @property
+    def by_tag_only(self) -> bool:
+        return not self.query.strip()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def require_answerable(request: RecallRequest) -> None:
+    """Refuse what contradicts itself, or what this version cannot run; raises Invalid."""
+    if request.mode not in ("fused", "lexical"):
+        raise Invalid(
+            f"mode {request.mode} needs the {'dense' if request.mode == 'hybrid' else request.mode} strategy, "
+            "which this version does not have",
+            field="mode",
+            code="mode_unavailable",
+            hint="use fused or lexical",
+        )
+    missing = [name for name in request.strategies if name not in AVAILABLE]
+    if missing:
+        raise Invalid(
+            f"this version does not have the strategies {', '.join(missing)}",
+            field="strategies",
+            code="strategy_unavailable",
+            hint=f"it has: {', '.join(AVAILABLE)}",
+        )
+    if request.by_tag_only and not (request.tags or request.category or request.tags_match == "exact"):
+        raise Invalid(
+            "an empty query needs a tag or a category", field="query", code="query_required"
+        )
+    if request.start is not None and request.end is not None and request.end <= request.start:
+        raise Invalid("end is not after start", field="end")

@@ -1,0 +1,45 @@
+"""From a question in natural language to the words worth looking up."""
+
+from __future__ import annotations
+
+import re
+
+MAX_WORDS = 32
+FREQUENT_SHARE = 0.10  # a word in more than a tenth of the texts tells little and costs most
+FREQUENT_FLOOR = 1_000  # in a small store every word is cheap: then none is dropped
+_WORD = re.compile(r"\w+")
+
+STOP_WORDS = frozenset(
+    """
+    a about after again all am an and any are as at be because been before being between both but by can could did
+    do does doing down during each few for from further had has have having he her here hers him his how i if in
+    into is it its itself just like may me might more most must my no nor not of off on once only or other our ours
+    out over own please same shall she should so some such than that the their theirs them then there these they
+    this those through to too under until up us very was we were what when where which while who whom whose why
+    will with would you your yours s t d ll re ve m
+    """.split()
+)
+
+
+def words_of(query: str) -> list[str]:
+    """The question's words, lower-case, each once, in order; stop words go unless nothing else is left.
+
+    Anything a user types is only ever taken apart into words here, so no operator of the search engine survives.
+    """
+    every = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+    telling = [word for word in every if word not in STOP_WORDS]
+    return (telling or every)[:MAX_WORDS]
+
+
+def worth_asking(holding: dict[str, int], documents: int) -> list[str]:
+    """Drop the words that too many texts hold, but keep the two rarest; words that no text holds go too.
+
+    `holding` gives for each word the number of texts that hold it, out of `documents`.
+    """
+    present = [word for word, count in holding.items() if count > 0]
+    frequent = max(documents * FREQUENT_SHARE, FREQUENT_FLOOR)
+    kept = [word for word in present if holding[word] <= frequent]
+    if len(kept) >= 2:
+        return kept
+    rarest = sorted(present, key=lambda word: (holding[word], word))[:2]
+    return [word for word in present if word in rarest]

@@ -1,0 +1,216 @@
+"""Search on SQLite: FTS5 for the words, plain SQL for filters and state, in one statement per workspace.
+
+The ranked sub-select stands alone (`MATERIALIZED`): joined into it, the filters would keep FTS5 from scoring in
+one pass. They are applied around it, before the pools are cut, so that no number of unfit better matches can
+crowd out a fit one.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import connection
+
+from recall.domain.fusion import BM25_SCALE, idf
+from recall.domain.request import RecallRequest
+from recall.domain.words import words_of, worth_asking
+from recall.indexes import Found, Question
+from vault.domain.facts import Facts
+from vault.fulltext import TOKENIZER, table_of
+from vault.models import Workspace
+from vault.queries import workspaces_in
+
+_FACTS = (
+    "m.id, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, "
+    "m.erased_at IS NOT NULL AS erased, m.provenance_class"
+)
+
+
+class SqliteIndex:
+    """The embedded engine; stateless, so one serves all threads."""
+
+    version = f"sqlite-{sqlite3.sqlite_version} fts5 {TOKENIZER}"
+
+    def lexical(self, question: Question) -> list[Found]:
+        words = words_of(question.request.query)
+        found: list[Found] = []
+        for workspace in workspaces_in(question.scope):
+            found += _matches(workspace, words, question)
+        return _pools(found, question)
+
+    def by_filters(self, question: Question) -> list[Found]:
+        found: list[Found] = []
+        for workspace in workspaces_in(question.scope):
+            found += _listed(workspace, question)
+        return _pools(found, question)
+
+    def matching(self, question: Question, ids: Iterable[str]) -> set[str]:
+        wanted = sorted(ids)
+        if not wanted:
+            return set()
+        filters, params = _filters(question.request)
+        scope = [workspace.id for workspace in workspaces_in(question.scope)]
+        sql = (
+            "SELECT m.id FROM json_each(%s) AS asked JOIN vault_memory m ON m.id = asked.value "
+            f"WHERE m.workspace_id IN (SELECT value FROM json_each(%s)) AND {filters}"
+        )
+        return {row[0] for row in _rows(sql, [json.dumps(wanted), json.dumps(scope), *params])}
+
+
+def _rows(sql: str, params: list[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def _matches(workspace: Workspace, words: list[str], question: Question) -> list[Found]:
+    table = table_of(workspace.id)
+    holding = _holding(table, words)
+    asked = worth_asking(holding, workspace.memories)
+    if not asked:
+        return []
+    scale = BM25_SCALE * sum(idf(workspace.memories, holding[word]) for word in asked)
+    hits = f"SELECT rowid AS seq, -bm25({table}) / %s AS score FROM {table} WHERE {table} MATCH %s"
+    match = " OR ".join(f'"{word}"' for word in asked)
+    return _search(hits, [scale, match], "score DESC, id", workspace, question)
+
+
+def _holding(table: str, words: list[str]) -> dict[str, int]:
+    """How many texts of the workspace hold each word."""
+    if not words:
+        return {}
+    count = f"SELECT (SELECT count(*) FROM {table} WHERE {table} MATCH %s)"
+    rows = _rows(" UNION ALL ".join([count] * len(words)), [f'"{word}"' for word in words])
+    return {word: row[0] for word, row in zip(words, rows, strict=True)}
+
+
+def _listed(workspace: Workspace, question: Question) -> list[Found]:
+    hits = "SELECT seq, 0.0 AS score FROM vault_memory WHERE workspace_id = %s"
+    order = "created_at, id" if question.request.sort == "time_asc" else "created_at DESC, id"
+    return _search(hits, [workspace.id], order, workspace, question)
+
+
+def _search(
+    hits: str, hit_params: list[Any], order: str, workspace: Workspace, question: Question
+) -> list[Found]:
+    """Put filters and the state test around a ranked sub-select; cut each pool by the order given."""
+    filters, filter_params = _filters(question.request)
+    is_open, open_params = _open(question)
+    pools = "open" if question.request.current_only else "1"
+    sql = f"""
+        WITH hit AS MATERIALIZED ({hits}),
+        fit AS (
+            SELECT {_FACTS}, hit.score, {is_open} AS open
+            FROM hit CROSS JOIN vault_memory m ON m.seq = hit.seq
+            WHERE {filters}
+        )
+        SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {pools} ORDER BY {order}) AS place FROM fit)
+        WHERE place <= %s
+    """
+    rows = _rows(sql, [*hit_params, *open_params, *filter_params, question.pool])
+    return [_found(row, workspace.name) for row in rows]
+
+
+def _found(row: tuple[Any, ...], workspace: str) -> Found:
+    facts = Facts(
+        id=row[0],
+        workspace=workspace,
+        created_at=row[1],
+        t_valid=row[2],
+        t_invalid=row[3],
+        expires_at=row[4],
+        status=row[5],
+        archived=bool(row[6]),
+        erased=bool(row[7]),
+        provenance_class=row[8],
+    )
+    return Found(facts=facts, score=row[9], open=bool(row[10]))
+
+
+def _pools(found: list[Found], question: Question) -> list[Found]:
+    """Merge what the workspaces brought, best first, and cut each pool to its size again."""
+    request = question.request
+    if request.by_tag_only:
+        sign = 1 if request.sort == "time_asc" else -1
+        found.sort(key=lambda f: (sign * f.facts.created_at, f.facts.id))
+    else:
+        found.sort(key=lambda f: (-f.score, f.facts.id))
+    room = {True: question.pool, False: question.pool if request.current_only else 0}
+    kept = []
+    for candidate in found:
+        pool = candidate.open or not request.current_only
+        if room[pool] > 0:
+            room[pool] -= 1
+            kept.append(candidate)
+    return kept
+
+
+def _open(question: Question) -> tuple[str, list[Any]]:
+    """Rules 1 to 4 hold and no replacing edge leads out, as SQL: the same test as `standing_reason`."""
+    at = question.anchor.at
+    sql = (
+        "(m.archived = 0 AND m.status <> 'deprecated' "
+        "AND (m.t_valid IS NULL OR m.t_valid <= %s) "
+        "AND (m.t_invalid IS NULL OR m.t_invalid > %s) "
+        "AND (m.expires_at IS NULL OR m.expires_at > %s) "
+    )
+    if question.anchor.past:
+        sql += "AND m.created_at <= %s AND (m.replaced_since IS NULL OR m.replaced_since > %s))"
+        return sql, [at] * 5
+    return sql + "AND m.replaced_since IS NULL)", [at] * 3
+
+
+def _filters(request: RecallRequest) -> tuple[str, list[Any]]:
+    """The caller's filters on `vault_memory m`, as SQL."""
+    clauses, params = ["m.erased_at IS NULL"], list[Any]()
+
+    def narrow(clause: str, *values: Any) -> None:
+        clauses.append(clause)
+        params.extend(values)
+
+    if request.category is not None:
+        narrow("m.category = %s", request.category)
+    if request.provenance_class is not None:
+        narrow("m.provenance_class = %s", request.provenance_class)
+    if request.start is not None:
+        narrow("m.created_at >= %s", request.start)
+    if request.end is not None:
+        narrow("m.created_at < %s", request.end)
+    if request.exclude_tags:
+        narrow(f"NOT {_HAS_ANY}", json.dumps(request.exclude_tags))
+    _narrow_by_tags(request, narrow)
+    return " AND ".join(clauses), params
+
+
+_TAGS = "SELECT 1 FROM vault_memorytag t WHERE t.memory_id = m.seq"
+_HAS_ANY = f"EXISTS ({_TAGS} AND t.tag IN (SELECT value FROM json_each(%s)))"
+_HAS_ALL = (
+    "NOT EXISTS (SELECT 1 FROM json_each(%s) AS wanted WHERE NOT EXISTS "
+    f"({_TAGS} AND t.tag = wanted.value))"
+)
+_UNTAGGED = f"NOT EXISTS ({_TAGS})"
+_HAS_OTHERS = f"EXISTS ({_TAGS} AND t.tag NOT IN (SELECT value FROM json_each(%s)))"
+
+
+def _narrow_by_tags(request: RecallRequest, narrow: Any) -> None:
+    """`tags_match` as measured on Hindsight (behaviour.md, section 5)."""
+    wanted = json.dumps(request.tags)
+    match request.tags_match:
+        case "exact" if not request.tags:
+            narrow(_UNTAGGED)
+        case _ if not request.tags:
+            return
+        case "any":
+            narrow(f"({_HAS_ANY} OR {_UNTAGGED})", wanted)
+        case "all":
+            narrow(f"({_HAS_ALL} OR {_UNTAGGED})", wanted)
+        case "any_strict":
+            narrow(_HAS_ANY, wanted)
+        case "all_strict":
+            narrow(_HAS_ALL, wanted)
+        case "exact":
+            narrow(f"({_HAS_ALL} AND NOT {_HAS_OTHERS})", wanted, wanted)

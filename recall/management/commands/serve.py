@@ -1,0 +1,80 @@
+"""`manage.py serve`: the production server, after it has checked that it may keep its promises."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.core.wsgi import get_wsgi_application
+from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
+from gunicorn.app.base import BaseApplication
+
+from ledger import triggers
+
+
+class Server(BaseApplication):
+    """gunicorn, told everything by this command and nothing by a file."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in self._options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        return get_wsgi_application()
+
+
+class Command(BaseCommand):
+    help = "Serve API and pages with gunicorn. Refuses to start with migrations open or the ledger unguarded."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--workers", type=int, default=2)
+        parser.add_argument("--threads", type=int, default=4)
+
+    def handle(self, **options: Any) -> None:
+        require_migrated()
+        require_guarded()
+        call_command("collectstatic", interactive=False, verbosity=0)
+        connections.close_all()  # no connection may cross a fork
+        host = f"[{options['host']}]" if ":" in options["host"] else options["host"]
+        self.stderr.write(f"Recall Ledger on http://{host}:{options['port']} (Ctrl-C ends it)")
+        Server(
+            {
+                "bind": f"{host}:{options['port']}",
+                "workers": options["workers"],
+                "threads": options["threads"],
+                "worker_class": "gthread",
+                "keepalive": 75,
+                "accesslog": None,  # query strings hold what agents ask: they are never logged
+                "loglevel": "warning",
+                "control_socket_disable": True,
+                "proc_name": "recall-ledger",
+                "worker_tmp_dir": str(settings.DATA_DIR),
+            }
+        ).run()
+
+
+def require_migrated() -> None:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if plan:
+        names = ", ".join(str(migration) for migration, _ in plan[:3])
+        raise CommandError(f"the database is not migrated ({names}…): run manage.py migrate")
+
+
+def require_guarded() -> None:
+    missing = triggers.missing()
+    if missing:
+        raise CommandError(
+            f"the ledger is not protected: the database lacks {', '.join(missing)}. Find out who dropped them, run "
+            "manage.py verify_ledger, then put them back with manage.py migrate"
+        )

@@ -1,0 +1,675 @@
+"""Charts as SVG, drawn on the server: no script, no style attribute, readable as text and on paper.
+
+Each function is pure and returns one `<svg>`. `uid` makes the ids of a figure unique on its page. Colours and
+type come from classes (static/css/app.css, layer `charts`); a grade's class is `g-<grade>`. Charts that grow
+with their card place things in percent of its width, so that their text keeps its size on a phone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ledger.domain.instants import DAY, EARLIEST, HOUR, LATEST, MINUTE, UnixMs, utc
+from recall.domain.policy import Weights
+from recall.domain.validity import GRADES, Grade
+
+GRADE_WORDS = {"valid": "valid", "stale": "stale", "context_invalid": "context invalid"}
+_NOTHING = SafeString("")
+
+
+# --- numbers in words ---------------------------------------------------------------------------------
+
+
+def spell(value: float, *, decimals: int = 3) -> str:
+    """A score in three decimals; below 0.001 in two significant digits with an exponent."""
+    if value == 0 or abs(value) >= 0.001:
+        return f"{value:.{decimals}f}"
+    return f"{value:.{decimals - 2}e}"
+
+
+def spell_product(factors: Sequence[float], total: float) -> tuple[list[str], str]:
+    """Spell factors and total so that the printed factors multiply to the printed total.
+
+    The total has the rounding of every score. The factors get three decimals, or as many more as it takes
+    until their product, rounded like the total, reads the same. Where it never does (the total is not their
+    product, or floats cannot hold it), they get three.
+    """
+    printed_total = spell(total)
+    for decimals in range(3, 18):
+        printed = [spell(factor, decimals=decimals) for factor in factors]
+        if spell(math.prod(float(text) for text in printed)) == printed_total:
+            return printed, printed_total
+    return [spell(factor) for factor in factors], printed_total
+
+
+def _day(at: UnixMs) -> str:
+    moment = utc(min(max(at, EARLIEST), LATEST))
+    return moment.date().isoformat()
+
+
+def _short_age(age_ms: float) -> str:
+    if age_ms >= DAY or age_ms == 0:
+        return f"{age_ms / DAY:,.0f}d" if age_ms >= 10 * DAY else f"{age_ms / DAY:.3g}d"
+    return f"{age_ms / HOUR:.3g}h" if age_ms >= HOUR else f"{age_ms / MINUTE:.2g}min"
+
+
+# --- the grade that age alone allows ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgeBand:
+    """Ages from `start` to `end` (ms, inclusive: exactly at a threshold still counts as the better grade)."""
+
+    grade: Grade
+    start: float
+    end: float
+
+
+def age_bands(weights: Weights) -> list[AgeBand]:
+    """The spans of age that these weights grade alike, best first; empty ones are left out.
+
+    The last band ends at infinity, and so does one whose threshold freshness never reaches.
+    """
+    invalid_after = _age_at(weights.context_invalid_freshness, weights)
+    stale_after = min(_age_at(weights.stale_freshness, weights), invalid_after)
+    edges = (0.0, stale_after, invalid_after, math.inf)
+    bands = [AgeBand(grade, edges[i], edges[i + 1]) for i, grade in enumerate(GRADES)]
+    return [band for band in bands if band.end > band.start]
+
+
+def grade_of_freshness(freshness: float, weights: Weights) -> Grade:
+    """The grade that freshness alone allows; both comparisons are strict, as in the policy."""
+    if freshness < weights.context_invalid_freshness:
+        return "context_invalid"
+    return "stale" if freshness < weights.stale_freshness else "valid"
+
+
+def _age_at(freshness: float, weights: Weights) -> float:
+    if freshness <= 0:
+        return math.inf
+    return max(0.0, weights.half_life_ms * math.log2(1 / freshness))
+
+
+# --- decay --------------------------------------------------------------------------------------------
+
+_DECAY_WIDTH, _DECAY_HEIGHT = 232, 64
+_DECAY_LEFT, _DECAY_RIGHT, _DECAY_TOP, _DECAY_BOTTOM = 4, 228, 4, 50
+
+
+def decay(*, age_ms: UnixMs, freshness: float, weights: Weights, uid: str) -> SafeString:
+    """Freshness over age under the weights of that recall, what age alone allows, and this hit as a dot.
+
+    The dot shows age only: where another signal sets the grade, the caption has to say so.
+    """
+    bands = age_bands(weights)
+    longest = _decay_axis(bands, weights)
+    dot_x, dot_y = _decay_x(age_ms, longest), _decay_y(freshness)
+    grade = grade_of_freshness(freshness, weights)
+    beyond = age_ms > longest
+    return _figure(
+        uid,
+        "Freshness by age",
+        f"{_short_age(age_ms)} old, freshness {spell(freshness)}: age alone allows {GRADE_WORDS[grade]}. "
+        + _bands_in_words(bands, weights),
+        _hatch(uid, "context_invalid"),
+        *_decay_bands(bands, longest, uid),
+        *(
+            _el("line", cls="threshold", x1=_DECAY_LEFT, x2=_DECAY_RIGHT, y1=y, y2=y)
+            for y in (_decay_y(weights.stale_freshness), _decay_y(weights.context_invalid_freshness))
+        ),
+        _el("polyline", cls="curve", points=_decay_curve(longest, weights)),
+        _el("line", cls="age", x1=dot_x, x2=dot_x, y1=_DECAY_TOP, y2=_DECAY_BOTTOM),
+        _el("circle", cls=f"dot g-{grade}", cx=dot_x, cy=dot_y, r=4.5),
+        _beyond_axis(age_ms) if beyond else _NOTHING,
+        *_decay_labels(bands, longest),
+        cls="viz decay",
+        viewBox=f"0 0 {_DECAY_WIDTH} {_DECAY_HEIGHT}",
+        width=_DECAY_WIDTH,
+        height=_DECAY_HEIGHT,
+    )
+
+
+def _decay_axis(bands: Sequence[AgeBand], weights: Weights) -> float:
+    """The oldest age drawn: a third beyond the last threshold, so that the last band can be seen."""
+    thresholds = [band.start for band in bands if band.start > 0]
+    return max(thresholds) * 4 / 3 if thresholds else weights.half_life_ms * 4.0
+
+
+def _decay_x(age: float, longest: float) -> float:
+    return _DECAY_LEFT + (_DECAY_RIGHT - _DECAY_LEFT) * min(age, longest) / longest
+
+
+def _decay_y(freshness: float) -> float:
+    return _DECAY_TOP + (_DECAY_BOTTOM - _DECAY_TOP) * (1 - min(max(freshness, 0.0), 1.0))
+
+
+def _decay_curve(longest: float, weights: Weights) -> str:
+    ages = [longest * step / 40 for step in range(41)]
+    values = [(age, 0.5 ** (age / weights.half_life_ms)) for age in ages]
+    return " ".join(f"{_decay_x(age, longest):.1f},{_decay_y(value):.1f}" for age, value in values)
+
+
+def _decay_bands(bands: Sequence[AgeBand], longest: float, uid: str) -> Iterable[SafeString]:
+    for band in bands:
+        x, end = _decay_x(band.start, longest), _decay_x(band.end, longest)
+        place: dict[str, object] = {
+            "x": x,
+            "y": _DECAY_TOP,
+            "width": end - x,
+            "height": _DECAY_BOTTOM - _DECAY_TOP,
+        }
+        yield _el("rect", cls=f"band g-{band.grade}", **place)
+        if band.grade == "context_invalid":
+            yield _el("rect", fill=f"url(#{uid}-hatch)", **place)
+
+
+def _decay_labels(bands: Sequence[AgeBand], longest: float) -> Iterable[SafeString]:
+    y = _DECAY_HEIGHT - 3
+    yield _el("text", "0", cls="start", x=_DECAY_LEFT, y=y)
+    for band in bands:
+        if band.start > 0:
+            yield _el("text", _short_age(band.start), cls="middle", x=_decay_x(band.start, longest), y=y)
+
+
+def _beyond_axis(age_ms: UnixMs) -> SafeString:
+    return _join(
+        _el("path", cls="off-scale", d=f"M{_DECAY_RIGHT - 6},{_DECAY_TOP} l6,4 l-6,4 z"),
+        _el("text", _short_age(age_ms), cls="end", x=_DECAY_RIGHT - 10, y=_DECAY_TOP + 8),
+    )
+
+
+def _bands_in_words(bands: Sequence[AgeBand], weights: Weights) -> str:
+    words = {
+        "valid": f"Valid down to {weights.stale_freshness:g}",
+        "stale": f"stale down to {weights.context_invalid_freshness:g}",
+        "context_invalid": "context invalid below",
+    }
+    said = [
+        words[band.grade] + (f" ({_short_age(band.end)})" if math.isfinite(band.end) else "")
+        for band in bands
+    ]
+    return ", ".join(said)[:1].upper() + ", ".join(said)[1:] + "."
+
+
+# --- waterfall ----------------------------------------------------------------------------------------
+
+_FALL_ROW, _FALL_TOP, _FALL_BAR = 24, 4, 14
+_FALL_FROM, _FALL_TO = 36.0, 80.0  # percent of the width: labels before, numbers after
+_FALL_LOW, _FALL_HIGH = 0.01, 2.0
+_FALL_TICKS = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+def waterfall(*, factors: Sequence[tuple[str, float]], multiplier: float, uid: str) -> SafeString:
+    """How the factors make the multiplier: one step each on a log axis, where x1.10 and x0.35 compare fairly.
+
+    `spell_product` rounds; the exact numbers are in the description. A running product outside 0.01 to 2 is
+    drawn at the edge, with a mark that says so.
+    """
+    printed, total = spell_product([factor for _, factor in factors], multiplier)
+    running = _running_products([factor for _, factor in factors])
+    bottom = _FALL_TOP + _FALL_ROW * (len(factors) + 1)
+    rows: list[SafeString] = []
+    for i, (label, factor) in enumerate(factors):
+        y = _FALL_TOP + i * _FALL_ROW
+        rows.append(_fall_step(label, factor, printed[i], running[i], running[i + 1], y))
+    rows.append(_fall_total(total, multiplier, bottom - _FALL_ROW))
+    return _figure(
+        uid,
+        "How the multiplier comes about (log scale)",
+        _fall_in_words(factors, multiplier, running[-1]),
+        *_fall_axis(bottom),
+        *rows,
+        cls="viz fluid waterfall",
+        height=bottom + 14,
+    )
+
+
+def _running_products(factors: Sequence[float]) -> list[float]:
+    products = [1.0]
+    for factor in factors:
+        products.append(products[-1] * factor)
+    return products
+
+
+def _fall_x(value: float) -> float:
+    value = min(max(value, _FALL_LOW), _FALL_HIGH)
+    share = math.log(value / _FALL_LOW) / math.log(_FALL_HIGH / _FALL_LOW)
+    return _FALL_FROM + (_FALL_TO - _FALL_FROM) * share
+
+
+def _fall_step(label: str, factor: float, printed: str, before: float, after: float, y: int) -> SafeString:
+    left, right = sorted((_fall_x(before), _fall_x(after)))
+    look = "step-up" if factor >= 1 else "step-down"
+    return _join(
+        _el("text", label, cls="name", x=0, y=y + 11),
+        _el("rect", cls=look, x=_pc(left), y=y, width=_pc(max(right - left, 0.4)), height=_FALL_BAR),
+        _el("line", cls="join", x1=_pc(_fall_x(after)), x2=_pc(_fall_x(after)), y1=y, y2=y + _FALL_ROW),
+        _off_scale(after, y),
+        _el("text", f"×{printed}", cls="value end", x="100%", y=y + 11),
+    )
+
+
+def _fall_total(printed: str, multiplier: float, y: int) -> SafeString:
+    left, right = sorted((_fall_x(1.0), _fall_x(multiplier)))
+    return _join(
+        _el("text", "multiplier", cls="name total", x=0, y=y + 11),
+        _el("rect", cls="step-total", x=_pc(left), y=y, width=_pc(max(right - left, 0.4)), height=_FALL_BAR),
+        _off_scale(multiplier, y),
+        _el("text", f"= {printed}", cls="value total end", x="100%", y=y + 11),
+    )
+
+
+def _off_scale(value: float, y: int) -> SafeString:
+    """A mark at the edge of the axis for a product that lies beyond it."""
+    if _FALL_LOW <= value <= _FALL_HIGH:
+        return _NOTHING
+    sign, x = ("◂", _FALL_FROM - 0.5) if value < _FALL_LOW else ("▸", _FALL_TO + 0.5)
+    words = f"{sign} off scale"
+    return _el("text", words, cls="end" if value < _FALL_LOW else "start", x=_pc(x), y=y + _FALL_BAR + 6)
+
+
+def _fall_axis(bottom: int) -> Iterable[SafeString]:
+    for tick in _FALL_TICKS:
+        x = _pc(_fall_x(tick))
+        yield _el("line", cls="threshold" if tick == 1 else "grid", x1=x, x2=x, y1=0, y2=bottom)
+        yield _el("text", f"{tick:g}", cls="middle", x=x, y=bottom + 11)
+
+
+def _fall_in_words(factors: Sequence[tuple[str, float]], multiplier: float, product: float) -> str:
+    steps = " × ".join(f"{label} {factor!r}" for label, factor in factors) or "no factor"
+    words = f"Exact values: {steps} = {multiplier!r}."
+    if math.isclose(product, multiplier, rel_tol=1e-9):
+        return words
+    if product == 0 < multiplier:
+        return (
+            f"{words} The product is smaller than a float can say; the smallest positive one stands for it."
+        )
+    return f"{words} The recorded multiplier differs from the product of the recorded factors, {product!r}."
+
+
+# --- grades per day -----------------------------------------------------------------------------------
+
+_BARS_HEIGHT, _BARS_TOP, _BARS_BOTTOM = 190, 10, 168
+_BARS_LEFT = 5.0  # percent of the width, for the counts
+
+
+def grade_bars(*, days: Sequence[tuple[date, int, int, int]], uid: str) -> SafeString:
+    """Counts of served hits by grade: one stacked bar for each (day, valid, stale, context invalid)."""
+    highest = max((sum(counts) for _, *counts in days), default=0)
+    if highest == 0:
+        return _no_bars(uid)
+    step = tick_step(highest)
+    top = math.ceil(highest / step) * step
+    width = (100 - _BARS_LEFT) / len(days)
+    label_every = math.ceil(len(days) / 7)
+    parts: list[SafeString] = [_hatch(uid)]
+    for tick in range(0, top + 1, step):
+        y = _bars_y(tick, top)
+        parts.append(_el("line", cls="grid", x1=_pc(_BARS_LEFT), x2="100%", y1=y, y2=y))
+        parts.append(_el("text", _compact(tick), cls="end", x=_pc(_BARS_LEFT - 0.6), y=y + 3.5))
+    for i, (day, *counts) in enumerate(days):
+        x = _BARS_LEFT + i * width
+        parts.append(_bar(day, counts, x=x + width * 0.06, width=width * 0.88, top=top, uid=uid))
+        if i % label_every == 0:
+            middle = _pc(x + width / 2)
+            parts.append(_el("text", f"{day:%d %b}", cls="middle", x=middle, y=_BARS_HEIGHT - 6))
+    return _figure(
+        uid,
+        f"Served hits per day by grade, {days[0][0].isoformat()} to {days[-1][0].isoformat()}",
+        _bars_in_words(days),
+        *parts,
+        cls="viz fluid bars",
+        height=_BARS_HEIGHT,
+    )
+
+
+def tick_step(highest: int) -> int:
+    """The step of 1, 2 or 5 times a power of ten that gives a count axis at most five steps."""
+    power: int = 10 ** max(0, len(str(highest)) - 2)
+    return next(step * power for step in (1, 2, 5, 10, 20) if highest <= 5 * step * power)
+
+
+def _bars_y(count: float, top: int) -> float:
+    return _BARS_BOTTOM - (_BARS_BOTTOM - _BARS_TOP) * count / top
+
+
+def _bar(day: date, counts: Sequence[int], *, x: float, width: float, top: int, uid: str) -> SafeString:
+    y = float(_BARS_BOTTOM)
+    parts: list[SafeString] = [_el("title", f"{day.isoformat()}: {_counts_in_words(counts)}")]
+    for grade, count in zip(GRADES, counts, strict=True):
+        if count == 0:
+            continue
+        height = max(_BARS_BOTTOM - _bars_y(count, top), 1.5)  # one hit among thousands can still be seen
+        y -= height
+        place = {"x": _pc(x), "y": y, "width": _pc(width), "height": height}
+        parts.append(_el("rect", cls=f"bar g-{grade}", **place))
+        if grade == "context_invalid":
+            parts.append(_el("rect", fill=f"url(#{uid}-hatch)", **place))
+    return _el("g", *parts)
+
+
+def _no_bars(uid: str) -> SafeString:
+    return _figure(
+        uid,
+        "Served hits per day by grade",
+        "No hit was served with a grade in this period.",
+        _el("line", cls="grid", x1=0, x2="100%", y1=_BARS_BOTTOM, y2=_BARS_BOTTOM),
+        _el("text", "No hit was served with a grade in this period.", cls="name middle", x="50%", y=96),
+        cls="viz fluid bars",
+        height=_BARS_HEIGHT,
+    )
+
+
+def _counts_in_words(counts: Sequence[int]) -> str:
+    return ", ".join(f"{count:,} {GRADE_WORDS[grade]}" for grade, count in zip(GRADES, counts, strict=True))
+
+
+def _bars_in_words(days: Sequence[tuple[date, int, int, int]]) -> str:
+    totals = [sum(column) for column in zip(*(counts for _, *counts in days), strict=True)]
+    return f"{sum(totals):,} hits in {len(days)} days: {_counts_in_words(totals)}."
+
+
+def _compact(count: int) -> str:
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            return f"{count / size:g}{letter}"
+    return str(count)
+
+
+# --- supersession chain -------------------------------------------------------------------------------
+
+_NODE_WIDTH, _NODE_HEIGHT, _NODE_GAP = 204, 62, 30
+_MOST_NODES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ChainNode:
+    """One link of a chain. `marked`: the one the page is about; `when`: a date, in words."""
+
+    id: str
+    href: str
+    when: str
+    label: str
+    current: bool
+    marked: bool
+
+
+def chain(*, nodes: Sequence[ChainNode], uid: str) -> SafeString:
+    """A linear supersession chain, oldest first, as linked boxes; beyond five the middle is collapsed.
+
+    The first, the last two and the marked nodes stay; "… N more …" stands for each gap. The page lists all.
+    """
+    shown = _collapsed(nodes)
+    x = 2
+    parts: list[SafeString] = []
+    for place, node in enumerate(shown):
+        if place:
+            parts.append(_chain_edge(x, x + _NODE_GAP))
+            x += _NODE_GAP
+        width = 72 if isinstance(node, int) else _NODE_WIDTH
+        parts.append(_gap_box(node, x) if isinstance(node, int) else _node_box(node, x))
+        x += width
+    return _figure(
+        uid,
+        "Supersession chain, oldest first",
+        f"{len(nodes)} in the chain; each was superseded by the next.",
+        *parts,
+        role="group",  # an img would hide its links
+        cls="viz chain",
+        viewBox=f"0 0 {x + 2} {_NODE_HEIGHT + 4}",
+        width=x + 2,
+        height=_NODE_HEIGHT + 4,
+    )
+
+
+def _collapsed(nodes: Sequence[ChainNode]) -> list[ChainNode | int]:
+    """The nodes to draw, with the number of those left out in each gap. A gap of one is drawn instead."""
+    if len(nodes) <= _MOST_NODES:
+        return list(nodes)
+    last = len(nodes) - 1
+    marked = [i for i, node in enumerate(nodes) if node.marked][:2]
+    kept = sorted({0, last - 1, last, *marked})
+    shown: list[ChainNode | int] = []
+    for before, here in zip([-1, *kept], kept, strict=False):
+        between = here - before - 1
+        if between == 1:
+            shown.append(nodes[here - 1])
+        elif between:
+            shown.append(between)
+        shown.append(nodes[here])
+    return shown
+
+
+def _node_box(node: ChainNode, x: int) -> SafeString:
+    look = "g-valid" if node.current else "g-context_invalid old"
+    status = [node.when, "current" if node.current else "superseded", *(["this one"] if node.marked else [])]
+    return _el(
+        "a",
+        _el("title", f"{node.id}: {node.label}"),
+        _el(
+            "rect",
+            cls=f"node {look}{' marked' if node.marked else ''}",
+            x=x,
+            y=2,
+            width=_NODE_WIDTH,
+            height=_NODE_HEIGHT,
+            rx=6,
+        ),
+        _el("text", _shorten(node.id, 31), cls="id", x=x + 8, y=18),
+        _el("text", _shorten(node.label, 30), cls="name", x=x + 8, y=36),
+        _el("text", " · ".join(status), x=x + 8, y=54),
+        href=node.href,
+    )
+
+
+def _gap_box(left_out: int, x: int) -> SafeString:
+    return _el("text", f"… {left_out} more …", cls="name middle", x=x + 36, y=_NODE_HEIGHT / 2 + 6)
+
+
+def _chain_edge(start: int, end: int) -> SafeString:
+    y = _NODE_HEIGHT // 2 + 2
+    return _join(
+        _el("path", cls="edge", d=f"M{start + 3},{y} H{end - 8}"),
+        _el("path", cls="arrow", d=f"M{end - 9},{y - 4} l7,4 l-7,4 z"),
+    )
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+# --- a memory's time ----------------------------------------------------------------------------------
+
+_SPAN_LANE, _SPAN_TOP = 24, 6
+_SPAN_FROM, _SPAN_TO = 32.0, 98.0  # percent of the width: lane names before
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The instants of one memory, and the anchor `at` that it is looked at from."""
+
+    created_at: UnixMs
+    at: UnixMs
+    weights: Weights
+    t_valid: UnixMs | None = None
+    t_invalid: UnixMs | None = None
+    expires_at: UnixMs | None = None
+    superseded_at: UnixMs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    start: UnixMs
+    end: UnixMs
+
+    def x(self, at: float) -> float:
+        at = min(max(at, self.start), self.end)
+        return _SPAN_FROM + (_SPAN_TO - _SPAN_FROM) * (at - self.start) / (self.end - self.start)
+
+
+def timeline(*, span: Span, uid: str) -> SafeString:
+    """A memory in time: what its age alone allows, the window in which it holds, its events, the anchor.
+
+    One lane each, so that no two labels can collide. The window is half-open. An instant beyond the axis is
+    drawn at its edge with an arrow; its lane names the true date.
+    """
+    axis = _span_axis(span)
+    lanes: list[tuple[str, SafeString]] = [
+        ("Grade by age alone", _join(*_span_bands(span, axis, uid))),
+        (_window_in_words(span), _span_window(span, axis)),
+    ]
+    for name, at, look in _span_events(span):
+        lanes.append((f"{name} {_day(at)}", _span_mark(at, axis, look)))
+    bottom = _SPAN_TOP + _SPAN_LANE * len(lanes)
+    parts: list[SafeString] = [_hatch(uid, "context_invalid"), *_span_ticks(axis, bottom)]
+    for i, (name, drawing) in enumerate(lanes):
+        y = _SPAN_TOP + i * _SPAN_LANE
+        parts.append(_el("text", name, cls="name", x=0, y=y + 15))
+        parts.append(_el("g", drawing, transform=f"translate(0 {y})"))
+    anchor = _pc(axis.x(span.at))
+    parts.append(_el("line", cls="anchor", x1=anchor, x2=anchor, y1=0, y2=bottom))
+    return _figure(
+        uid,
+        "This memory in time",
+        _span_in_words(span, [name for name, _ in lanes[1:]]),
+        *parts,
+        cls="viz fluid span",
+        height=bottom + 16,
+    )
+
+
+def _span_axis(span: Span) -> _Axis:
+    """From the first to the last instant that matters; a bound far outside does not stretch it."""
+    thresholds = [span.created_at + band.start for band in age_bands(span.weights)]
+    near = [int(at) for at in thresholds if at - span.created_at <= 400 * DAY]
+    core = [span.created_at, span.at, *near]
+    if span.superseded_at is not None:
+        core.append(span.superseded_at)
+    start, end = min(core), max(core)
+    reach = max(end - start, DAY)
+    bounds = [at for at in (span.t_valid, span.t_invalid, span.expires_at) if at is not None]
+    close = [at for at in bounds if start - reach <= at <= end + reach]
+    start, end = min([start, *close]), max([end, *close])
+    margin = max((end - start) // 25, HOUR)
+    return _Axis(start - margin, end + margin)
+
+
+def _span_bands(span: Span, axis: _Axis, uid: str) -> Iterable[SafeString]:
+    for band in age_bands(span.weights):
+        x, end = axis.x(span.created_at + band.start), axis.x(span.created_at + band.end)
+        if end <= x:
+            continue
+        place = {"x": _pc(x), "y": 2, "width": _pc(end - x), "height": 18}
+        yield _el("rect", cls=f"band g-{band.grade}", **place)
+        if band.grade == "context_invalid":
+            yield _el("rect", fill=f"url(#{uid}-hatch)", **place)
+        if end - x > 14:
+            yield _el("text", GRADE_WORDS[band.grade], cls="middle", x=_pc((x + end) / 2), y=15)
+
+
+def _span_window(span: Span, axis: _Axis) -> SafeString:
+    opens = axis.start if span.t_valid is None else span.t_valid
+    until = _expiry(span)
+    closes = axis.end if until is None else until
+    left, right = axis.x(opens), axis.x(closes)
+    return _join(
+        _el("rect", cls="window", x=_pc(left), y=6, width=_pc(max(right - left, 0.0)), height=10),
+        _edge_arrow(left, "◂") if opens < axis.start or span.t_valid is None else _NOTHING,
+        _edge_arrow(right, "▸") if closes > axis.end or until is None else _NOTHING,
+    )
+
+
+def _span_mark(at: UnixMs, axis: _Axis, look: str) -> SafeString:
+    x = axis.x(at)
+    if at < axis.start or at > axis.end:
+        return _edge_arrow(x, "◂" if at < axis.start else "▸")
+    return _el("circle", cls=f"mark {look}".strip(), cx=_pc(x), cy=11, r=5)
+
+
+def _edge_arrow(x: float, sign: str) -> SafeString:
+    outward = "end" if sign == "◂" else "start"
+    return _el("text", sign, cls=f"name {outward}", x=_pc(x), y=15)
+
+
+def _span_events(span: Span) -> Iterable[tuple[str, UnixMs, str]]:
+    yield "Recorded", span.created_at, "g-valid"
+    if span.superseded_at is not None:
+        yield "Superseded", span.superseded_at, "g-context_invalid"
+    expiry = _expiry(span)
+    if expiry is not None:
+        yield ("Expired" if expiry <= span.at else "Expires"), expiry, "g-context_invalid"
+    yield "Seen as of", span.at, ""
+
+
+def _expiry(span: Span) -> UnixMs | None:
+    """The earlier of `t_invalid` and `expires_at`."""
+    return min((at for at in (span.t_invalid, span.expires_at) if at is not None), default=None)
+
+
+def _window_in_words(span: Span) -> str:
+    until = _expiry(span)
+    since = [] if span.t_valid is None else [f"from {_day(span.t_valid)}"]
+    up_to = [] if until is None else [f"to {_day(until)}"]
+    return " ".join(["Holds", *since, *up_to]) if since or up_to else "Holds without bounds"
+
+
+def _span_in_words(span: Span, lanes: Sequence[str]) -> str:
+    age = _short_age(max(0, span.at - span.created_at))
+    return f"{'; '.join(lanes)}. {age} old then. {_bands_in_words(age_bands(span.weights), span.weights)}"
+
+
+def _span_ticks(axis: _Axis, bottom: int) -> Iterable[SafeString]:
+    for quarter in range(5):
+        at = axis.start + (axis.end - axis.start) * quarter // 4
+        x = _pc(axis.x(at))
+        yield _el("line", cls="grid", x1=x, x2=x, y1=0, y2=bottom)
+        yield _el("text", _day(at), cls="end" if quarter == 4 else "middle", x=x, y=bottom + 12)
+
+
+# --- SVG ----------------------------------------------------------------------------------------------
+
+
+def _figure(uid: str, title: str, desc: str, *children: SafeString, **attrs: object) -> SafeString:
+    """An `<svg>` that says what it shows to those who cannot see it."""
+    return _el(
+        "svg",
+        _el("title", title, id=f"{uid}-t"),
+        _el("desc", desc, id=f"{uid}-d"),
+        *children,
+        **{"role": "img", "aria_labelledby": f"{uid}-t {uid}-d"} | attrs,
+    )
+
+
+def _hatch(uid: str, grade: str | None = None) -> SafeString:
+    """The pattern of everything context invalid; with a grade in its colour, for pale grounds."""
+    look = "hatch" if grade is None else f"hatch soft g-{grade}"
+    size = {"width": 6, "height": 6, "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
+    line = _el("line", cls=look, x1=0, y1=0, x2=0, y2=6)
+    return _el("defs", _el("pattern", line, id=f"{uid}-hatch", **size))
+
+
+def _el(name: str, *children: str, **attrs: object) -> SafeString:
+    """One element, `cls` for `class`. Text and attributes are escaped, children already markup are not."""
+    pairs = ((key.replace("cls", "class").replace("_", "-"), _attr(value)) for key, value in attrs.items())
+    attributes = format_html_join("", ' {}="{}"', pairs)
+    if not children:
+        return format_html("<{}{}/>", name, attributes)
+    return format_html("<{}{}>{}</{}>", name, attributes, _join(*children), name)
+
+
+def _join(*parts: str) -> SafeString:
+    return format_html_join("", "{}", ((part,) for part in parts))
+
+
+def _attr(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _pc(value: float) -> str:
+    return f"{value:.2f}%"

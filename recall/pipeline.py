@@ -1,0 +1,275 @@
+"""From a question to ranked hits, in a fixed order of stages, each one line of `run` and one line of the trace.
+
+    retrieve -> fuse -> current state -> validity -> limit -> token budget
+
+A stage takes the run, decides about candidates, and leaves on each candidate what it decided and why: the record
+stores exactly that. Nothing here reads the clock, except to time the stages, or writes anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ledger.domain.instants import UnixMs
+from recall.domain import policy
+from recall.domain.fusion import Sighting, fused_score
+from recall.domain.policy import Weights
+from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of
+from recall.domain.validity import Validity, grade
+from recall.indexes import Found, Index, Question
+from vault.domain.facts import Facts
+from vault.domain.links import Edge
+from vault.models import Memory
+from vault.queries import Chains, chains_from, memories_by_id
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A memory that was considered: what each stage found, and in the end its one verdict."""
+
+    facts: Facts
+    sightings: dict[str, Sighting] = field(default_factory=dict)
+    fused: float = 0.0
+    open: bool = True
+    state: State = CURRENT
+    replaces: list[str] = field(default_factory=list)
+    came_by: Edge | None = None
+    injected: bool = False
+    validity: Validity | None = None
+    base: float = 0.0
+    final: float = 0.0
+    pool_rank: int | None = None  # its place after current state, from 0
+    position: int | None = None  # its place in the answer, from 1
+    verdict: str = "below_limit"
+    detail: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.facts.id
+
+    @property
+    def graded(self) -> Validity:
+        assert self.validity is not None, "the validity stage grades every candidate"
+        return self.validity
+
+
+@dataclass(slots=True)
+class Run:
+    """One recall under way. `pool` is what still may be served, in order; `considered` is everything ever seen."""
+
+    question: Question
+    weights: Weights = policy.DEFAULT
+    considered: dict[str, Candidate] = field(default_factory=dict)
+    pool: list[Candidate] = field(default_factory=list)
+    served: list[Candidate] = field(default_factory=list)
+    memories: dict[str, Memory] = field(default_factory=dict)
+    found: dict[str, list[Found]] = field(default_factory=dict)
+    outside_filters: set[str] = field(default_factory=set)
+    warnings: dict[str, str] = field(default_factory=dict)
+    timings_us: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def suppressed(self) -> list[Candidate]:
+        return [c for c in self.considered.values() if c.verdict in ("suppressed", "replaced_by")]
+
+    @property
+    def injected(self) -> list[Candidate]:
+        return [c for c in self.considered.values() if c.injected]
+
+
+def run(question: Question, *, index: Index, weights: Weights = policy.DEFAULT) -> Run:
+    """Answer a question; the caller holds one snapshot of the database around it."""
+    run = Run(question, weights)
+    _stage(run, "retrieve", lambda: retrieve(run, index))
+    _stage(run, "fuse", lambda: fuse(run))
+    _stage(run, "state", lambda: keep_what_holds(run, index))
+    _stage(run, "validity", lambda: judge(run))
+    _stage(run, "limit", lambda: cut(run))
+    _stage(run, "budget", lambda: pack(run))
+    return run
+
+
+def _stage(run: Run, name: str, stage: Callable[[], None]) -> None:
+    with timed(run.timings_us, name):
+        stage()
+
+
+@contextmanager
+def timed(timings_us: dict[str, int], name: str) -> Iterator[None]:
+    started = time.perf_counter_ns()
+    yield
+    timings_us[name] = (time.perf_counter_ns() - started) // 1000
+
+
+# --------------------------------------------------------------------------------------------------- retrieve
+
+
+def retrieve(run: Run, index: Index) -> None:
+    """Ask each strategy for its candidates; an empty query lists what matches the filters."""
+    question = run.question
+    if question.request.by_tag_only:
+        run.found["filters"] = index.by_filters(question)
+    else:
+        run.found["lexical"] = index.lexical(question)
+
+
+# --------------------------------------------------------------------------------------------------- fuse
+
+
+def fuse(run: Run) -> None:
+    """One list out of all strategies': by fused score, ties by id; without words, in the order listed."""
+    request = run.question.request
+    for strategy, found in run.found.items():
+        for rank, hit in enumerate(found, start=1):
+            candidate = run.considered.setdefault(hit.facts.id, Candidate(hit.facts, open=hit.open))
+            candidate.sightings[strategy] = Sighting(rank, hit.score)
+    for candidate in run.considered.values():
+        candidate.fused = fused_score(
+            candidate.sightings, method=request.fusion, weights=request.strategy_weights
+        )
+    run.pool = list(run.considered.values())
+    if not request.by_tag_only:
+        run.pool.sort(key=lambda c: (-c.fused, c.id))
+
+
+# --------------------------------------------------------------------------------------------------- state
+
+
+def keep_what_holds(run: Run, index: Index) -> None:
+    """Take out what is not current, and put what replaced it in its place (behaviour.md, section 3)."""
+    chains, successions = _resolve(run)
+    replacements = {c.state.replacement_id for c in run.pool if c.state.replacement_id is not None}
+    allowed = index.matching(run.question, replacements)
+    run.outside_filters = replacements - allowed
+    if run.question.request.current_only:
+        _suppress(run, chains, successions, allowed)
+    _sort_as_asked(run)
+    for rank, candidate in enumerate(run.pool):
+        candidate.pool_rank = rank
+        _warn_of_state(run, candidate)
+
+
+def _resolve(run: Run) -> tuple[Chains, Successions]:
+    """The state of every doubtful candidate, in two queries; an open one is current by definition."""
+    anchor = run.question.anchor
+    doubtful = [c for c in run.pool if not c.open]
+    chains = chains_from((c.id for c in doubtful), until=anchor.until) if doubtful else Chains((), {})
+    successions = Successions(chains.edges, anchor)
+    for candidate in doubtful:
+        candidate.state = state_of(candidate.id, chains.facts, successions, anchor)
+    return chains, successions
+
+
+def _suppress(run: Run, chains: Chains, successions: Successions, allowed: set[str]) -> None:
+    anchor = run.question.anchor
+    places: dict[str, int] = {c.id: place for place, c in enumerate(run.pool) if c.state.current}
+    for place, old in enumerate(list(run.pool)):
+        state = old.state
+        if state.current:
+            continue
+        old.verdict, old.detail = "suppressed", state.reason or ""
+        if state.reason == "archived" or state.replacement_id is None or state.replacement_id not in allowed:
+            continue
+        new = run.considered.get(state.replacement_id)
+        if new is None:
+            new_state = state_of(state.replacement_id, chains.facts, successions, anchor)
+            new = Candidate(chains.facts[state.replacement_id], state=new_state, injected=True, open=False)
+        if not new.state.current:
+            continue
+        run.considered[new.id] = new
+        _put_in_place(old, new, place, places)
+    run.pool = sorted((run.considered[id_] for id_ in places), key=lambda c: (places[c.id], c.id))
+
+
+def _put_in_place(old: Candidate, new: Candidate, place: int, places: dict[str, int]) -> None:
+    """The better of the two places counts, and the score that goes with it."""
+    old.verdict, old.detail = "replaced_by", new.id
+    new.replaces.append(old.id)
+    if new.came_by is None:
+        new.came_by = old.state.edge
+    if place < places.get(new.id, place + 1):
+        places[new.id] = place
+        new.fused = old.fused
+
+
+def _sort_as_asked(run: Run) -> None:
+    sort = run.question.request.sort
+    if sort != "score":
+        sign = 1 if sort == "time_asc" else -1
+        run.pool.sort(key=lambda c: (sign * c.facts.created_at, c.id))
+
+
+def _warn_of_state(run: Run, candidate: Candidate) -> None:
+    state = candidate.state
+    if state.ignored is not None:
+        run.warnings["supersession_cycle"] = "Replacing links form a cycle; its oldest link was ignored"
+    if state.steps > LONG_CHAIN:
+        run.warnings["chain_too_long"] = f"A chain of {state.steps} replacements was walked"
+
+
+# --------------------------------------------------------------------------------------------------- validity
+
+
+def judge(run: Run) -> None:
+    """Grade every candidate; under the validity profile in fused mode, order the pool by base × multiplier."""
+    request, at = run.question.request, run.question.anchor.at
+    for candidate in run.considered.values():
+        signals = ("replacement_inactive",) if candidate.state.inactive else ()
+        if candidate.state.reason == "replacement_erased":
+            signals = ("replacement_erased",)
+        candidate.validity = grade(
+            candidate.facts,
+            at=at,
+            workspace=request.workspace,
+            superseded_by=candidate.state.superseded_by,
+            extra_signals=signals,
+            weights=run.weights,
+        )
+    size = len(run.pool)
+    for rank, candidate in enumerate(run.pool):
+        if request.reorders:
+            candidate.base = (size - rank) / size
+            candidate.final = candidate.base * candidate.graded.multiplier
+        else:
+            candidate.base = candidate.final = candidate.fused
+    if request.reorders:
+        run.pool.sort(key=lambda c: (-c.final, c.id))
+
+
+# --------------------------------------------------------------------------------------------------- limit, budget
+
+
+def cut(run: Run) -> None:
+    """Serve the first `limit`; the rest stays on record as below it."""
+    run.served = run.pool[: run.question.request.limit]
+    run.memories = memories_by_id([c.id for c in run.served])
+
+
+def pack(run: Run) -> None:
+    """Serve in order until the token budget is full; never skip to a shorter one further down."""
+    budget = run.question.request.max_tokens
+    spent = 0
+    for place, candidate in enumerate(run.served):
+        spent += tokens_of(run.memories[candidate.id].text)
+        if budget is not None and spent > budget:
+            for left_out in run.served[place:]:
+                left_out.verdict = "over_budget"
+            run.served = run.served[:place]
+            break
+    for position, candidate in enumerate(run.served, start=1):
+        candidate.position, candidate.verdict, candidate.detail = position, "served", ""
+        if candidate.state.inactive:
+            run.warnings["replacement_inactive"] = "A hit was replaced by something that is itself not current"
+
+
+def tokens_of(text: str) -> int:
+    """An estimate without a model's tokenizer: four bytes of UTF-8 a token, rounded up."""
+    return -(-len(text.encode()) // 4)
+
+
+def anchored(given: UnixMs | None, *, now: UnixMs) -> tuple[UnixMs, bool]:
+    """The anchor, and whether it lies in the past (a default anchor never does)."""
+    return (now, False) if given is None else (given, given < now)

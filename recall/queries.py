@@ -1,0 +1,186 @@
+"""Reading across vault, ledger and records: states of memories, current lists, data quality, the overview."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+
+from ledger.domain.instants import DAY, UnixMs
+from recall.domain.state import CURRENT, LONG_CHAIN, Anchor, State, Successions, standing_reason, state_of
+from recall.models import RecallRecord, RecordHit
+from recall.paging import Cursor, Page
+from vault.domain.access import Reach, Scope
+from vault.models import Memory, MemoryQuerySet
+from vault.queries import chains_from, replacing_edges
+
+
+def states_of(memories: Iterable[Memory], anchor: Anchor) -> dict[str, State]:
+    """The state of each memory at the anchor, in two queries, or none where nothing replaces anything."""
+    memories = list(memories)
+    linked = [m.id for m in memories if m.replaced_since is not None]
+    chains = chains_from(linked, until=anchor.until) if linked else None
+    successions = Successions(chains.edges if chains else (), anchor)
+    states = {}
+    for memory in memories:
+        if chains is not None and memory.id in chains.facts:
+            states[memory.id] = state_of(memory.id, chains.facts, successions, anchor)
+        else:
+            reason = standing_reason(memory.facts, anchor)
+            states[memory.id] = CURRENT if reason is None else State(current=False, reason=reason)
+    return states
+
+
+def current_page(
+    memories: MemoryQuerySet, anchor: Anchor, *, cursor: Cursor | None, limit: int
+) -> tuple[Page[Memory], dict[str, State]]:
+    """A page of what is current at the anchor, newest first, never starved by what is not.
+
+    Rules 1 to 4 hold in the query; what a link may replace is resolved a batch at a time.
+    """
+    older = cursor is None or cursor.older
+    open_ones = memories.open_at(anchor.at)
+    if anchor.past:
+        open_ones = open_ones.filter(created_at__lte=anchor.at)
+    open_ones = open_ones.order_by("-seq" if older else "seq")
+    found: list[Memory] = []
+    states: dict[str, State] = {}
+    bound = None if cursor is None else cursor.seq
+    while len(found) <= limit:
+        narrowed = open_ones
+        if bound is not None:
+            narrowed = open_ones.filter(**{"seq__lt" if older else "seq__gt": bound})
+        batch = list(narrowed[: 2 * limit + 1])
+        if not batch:
+            break
+        bound = batch[-1].seq
+        states |= states_of(batch, anchor)
+        found += [memory for memory in batch if states[memory.id].current]
+    shown = found[:limit] if older else found[:limit][::-1]
+    more_ahead = len(found) > limit
+    more_older = more_ahead if older else True
+    more_newer = cursor is not None if older else more_ahead
+    page = Page(
+        shown,
+        Cursor(True, shown[-1].seq) if shown and more_older else None,
+        Cursor(False, shown[0].seq) if shown and more_newer else None,
+    )
+    return page, states
+
+
+# ----------------------------------------------------------------------------------------------------- quality
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing in the store that somebody should look at."""
+
+    code: str
+    message: str
+    memory_ids: tuple[str, ...]
+
+
+def quality(scope: Scope, anchor: Anchor) -> list[Finding]:
+    """Cycles of replacing links, and chains longer than 64."""
+    edges = replacing_edges(scope)
+    successions = Successions(edges, anchor)
+    findings = []
+    for head, ignored in sorted(successions.ignored.items()):
+        members = [ignored.target, *(edge.target for edge in successions.way_from(ignored.target))]
+        findings.append(
+            Finding(
+                "supersession_cycle",
+                f"{len(set(members))} memories replace each other in a circle; the oldest link, {ignored.id}, "
+                f"is ignored, so {head} counts as the newest",
+                tuple(sorted({head, *members})),
+            )
+        )
+    targets = {edge.target for edge in edges}
+    for start in sorted({edge.source for edge in edges} - targets):
+        length = len(successions.way_from(start))
+        if length > LONG_CHAIN:
+            findings.append(Finding("chain_too_long", f"{length} replacements in one chain", (start,)))
+    return findings
+
+
+# ----------------------------------------------------------------------------------------------------- records
+
+
+def records_of(reach: Reach, asked: dict[str, str]) -> Any:
+    """The records a viewer may see, narrowed by the list's filters (texts, already checked by name)."""
+    rows = RecallRecord.objects.visible_to(reach)
+    for name in ("surface", "workspace", "profile", "outcome"):
+        if asked.get(name):
+            rows = rows.filter(**{name: asked[name]})
+    if asked.get("actor"):
+        rows = rows.filter(Q(actor_label=asked["actor"]) | Q(actor_id=asked["actor"]))
+    if asked.get("grade"):
+        rows = rows.filter(**{f"{asked['grade']}__gt": 0})
+    if asked.get("warning"):
+        rows = rows.filter(warnings__contains=asked["warning"])
+    if asked.get("q"):
+        rows = rows.filter(query__icontains=asked["q"])
+    if asked.get("from"):
+        rows = rows.filter(created_at__gte=int(asked["from"]))
+    if asked.get("to"):
+        rows = rows.filter(created_at__lt=int(asked["to"]))
+    return rows.defer("document")
+
+
+def recalls_of(memory_id: str, reach: Reach, *, limit: int = 50) -> Sequence[RecordHit]:
+    """The newest recalls that served, suppressed or replaced a memory, as far as the viewer may see them."""
+    visible = RecallRecord.objects.visible_to(reach).values("seq")
+    hits = RecordHit.objects.filter(memory_id=memory_id, record__in=visible)
+    return list(hits.select_related("record").defer("record__document").order_by("-record")[:limit])
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The numbers of the first page: thirty days, day by day, and the totals."""
+
+    recalls: int
+    recalls_before: int
+    served: int
+    valid: int
+    superseded_served: int
+    empty: int
+    days: list[tuple[str, int, int, int]]
+
+
+def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
+    """Counts over the last `days` whole UTC days, today included; the `recalls_before` are of as many before."""
+    from ledger.domain.instants import utc
+
+    today = at - at % DAY
+    start = today - (days - 1) * DAY
+    visible = RecallRecord.objects.visible_to(reach)
+    rows = visible.filter(created_at__gte=start)
+    per_day: dict[int, Counter[str]] = {start + n * DAY: Counter() for n in range(days)}
+    grades = ("valid", "stale", "context_invalid")
+    for row in rows.values_list("created_at", *grades).iterator():
+        day = row[0] - row[0] % DAY
+        if day in per_day:
+            per_day[day].update(dict(zip(grades, row[1:], strict=True)))
+    totals = rows.aggregate(
+        recalls=Count("seq"),
+        served=Sum("served", default=0),
+        valid=Sum("valid", default=0),
+        superseded=Sum("superseded_served", default=0),
+        empty=Count("seq", filter=Q(outcome="empty")),
+    )
+    before = visible.filter(created_at__gte=start - days * DAY, created_at__lt=start).count()
+    return Overview(
+        recalls=totals["recalls"],
+        recalls_before=before,
+        served=totals["served"],
+        valid=totals["valid"],
+        superseded_served=totals["superseded"],
+        empty=totals["empty"],
+        days=[
+            (utc(day).strftime("%Y-%m-%d"), c["valid"], c["stale"], c["context_invalid"])
+            for day, c in per_day.items()
+        ],
+    )

@@ -1,0 +1,268 @@
+"""The recall record: everything about one recall, written once, and read back as it was.
+
+A record is one row to find it by, one compressed document that holds the whole of it, and one small row for each
+memory it served, suppressed or replaced. The document:
+
+    version      of this layout
+    request      the full request, defaults filled in
+    scope        the workspaces covered (null: every one there was)
+    asked_at, anchor, anchor_past
+    actor, surface
+    policy       {name, weights}
+    index        {lexical: engine and version}, embedder
+    ledger_head  {seq, hash}
+    answer       as it was sent
+    candidates   {columns, rows}: every candidate with every factor, its position and its verdict
+    digest       SHA-256 over what the answer says, ids of the recall and timings aside
+
+It keeps the text of what was served, and no text of what was not.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from django.db import DatabaseError, connection, transaction
+
+from ledger.domain.hashchain import digest as sha256_of
+from ledger.domain.ids import new_id
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import NotFound, Unavailable
+from ledger.queries import head
+from recall.answers import answer_json, grade_counts, outcome_json
+from recall.domain.policy import NAME
+from recall.domain.request import RecallRequest
+from recall.models import RecallRecord, RecallScope, RecordHit
+from recall.pipeline import Candidate, Run, timed
+from vault.domain.access import Reach, Scope
+from vault.services import Caller
+
+LAYOUT = 1
+COLUMNS = (
+    "id workspace strategies fused pool_rank base factors multiplier final position grade signals cause verdict "
+    "detail replaces injected age_ms"
+).split()
+
+
+def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, index_version: str) -> dict[str, Any]:
+    """Write the record of a finished run and return the answer; raises Unavailable, and then nothing is served."""
+    recall_id = new_id("rcl", at)
+    with timed(run.timings_us, "answer"):
+        answer = answer_json(run, recall_id=recall_id)
+    total_us = sum(run.timings_us.values())
+    with timed(run.timings_us, "record"):
+        document = _document(run, answer, caller=caller, surface=surface, at=at, index_version=index_version)
+        try:
+            with transaction.atomic():
+                record = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
+                record.save(force_insert=True)
+                RecordHit.objects.bulk_create(_hits(run, record))
+        except DatabaseError as error:
+            raise Unavailable(
+                "the record of this recall could not be written, so nothing is served", code="record_unavailable"
+            ) from error
+    answer["timings_ms"] = {name: us / 1000 for name, us in run.timings_us.items()}
+    return answer
+
+
+def _document(
+    run: Run, answer: Mapping[str, Any], *, caller: Caller, surface: str, at: UnixMs, index_version: str
+) -> dict[str, Any]:
+    question = run.question
+    seq, hash_ = head()
+    return {
+        "version": LAYOUT,
+        "request": question.request.as_dict(),
+        "scope": question.scope.workspaces,
+        "asked_at": at,
+        "anchor": question.anchor.at,
+        "anchor_past": question.anchor.past,
+        "actor": {"kind": caller.actor.kind, "id": caller.actor.id, "label": caller.actor.label},
+        "surface": surface,
+        "policy": {"name": NAME, "weights": run.weights.as_dict()},
+        "index": {"lexical": index_version},
+        "embedder": None,
+        "ledger_head": {"seq": seq, "hash": hash_},
+        "answer": answer,
+        "candidates": {"columns": COLUMNS, "rows": [_candidate_row(c) for c in _in_order(run)]},
+        "digest": digest_of(answer, run),
+    }
+
+
+def _in_order(run: Run) -> list[Candidate]:
+    """Served ones first, in order; then the rest of the pool; then what was taken out, by fused score."""
+
+    def place(candidate: Candidate) -> tuple[int, float, str]:
+        if candidate.position is not None:
+            return 0, candidate.position, candidate.id
+        if candidate.pool_rank is not None:
+            return 1, -candidate.final, candidate.id
+        return 2, -candidate.fused, candidate.id
+
+    return sorted(run.considered.values(), key=place)
+
+
+def _candidate_row(candidate: Candidate) -> list[Any]:
+    validity = candidate.graded
+    return [
+        candidate.id,
+        candidate.facts.workspace,
+        {name: [sighting.rank, sighting.score] for name, sighting in candidate.sightings.items()},
+        candidate.fused,
+        candidate.pool_rank,
+        candidate.base,
+        validity.factors,
+        validity.multiplier,
+        candidate.final,
+        candidate.position,
+        validity.grade,
+        validity.signals,
+        validity.cause,
+        candidate.verdict,
+        candidate.detail,
+        candidate.replaces,
+        candidate.injected,
+        validity.age_ms,
+    ]
+
+
+def digest_of(answer: Mapping[str, Any], run: Run) -> str:
+    """SHA-256 over the canonical JSON of what the answer says: results, state filter and outcome."""
+    results = [
+        {
+            "id": hit["memory"]["id"],
+            "version": hit["memory"]["version"],
+            "text_sha256": run.memories[hit["memory"]["id"]].text_sha256,
+            "rank": hit["rank"],
+            "score": hit["score"],
+            "validity": hit.get("validity"),
+            "state_replaces": hit["state_replaces"],
+        }
+        for hit in answer["results"]
+    ]
+    return sha256_of(
+        {"results": results, "state_filter": answer.get("state_filter"), "outcome": answer["outcome"]}
+    )
+
+
+def _row(
+    run: Run,
+    document: dict[str, Any],
+    recall_id: str,
+    *,
+    caller: Caller,
+    surface: str,
+    at: UnixMs,
+    total_us: int,
+) -> RecallRecord:
+    request = run.question.request
+    grades = grade_counts(run.served)
+    return RecallRecord(
+        id=recall_id,
+        created_at=at,
+        anchor=run.question.anchor.at,
+        actor_kind=caller.actor.kind,
+        actor_id=caller.actor.id,
+        actor_label=caller.actor.label,
+        surface=surface,
+        workspace=_belongs_to(request, caller.reach),
+        scope_id=_scope_id(run.question.scope),
+        profile=request.profile,
+        mode=request.mode,
+        query=request.query,
+        outcome=outcome_json(run)["status"],
+        served=len(run.served),
+        superseded_served=sum(c.graded.superseded for c in run.served),
+        suppressed=len(run.suppressed),
+        candidates=len(run.considered),
+        warnings=" ".join(sorted(run.warnings)),
+        total_us=total_us,
+        digest=document["digest"],
+        document=zlib.compress(orjson.dumps(document), 1),
+        **grades,
+    )
+
+
+def _belongs_to(request: RecallRequest, reach: Reach) -> str:
+    """A bound caller's own workspace; else the one asked for, or the global one."""
+    if reach.writable is not None and len(reach.writable) == 1:
+        return next(iter(reach.writable))
+    return request.workspace or ""
+
+
+def _scope_id(scope: Scope) -> int:
+    names = None if scope.workspaces is None else sorted(scope.workspaces)
+    known, _ = RecallScope.objects.get_or_create(workspaces=json.dumps(names))
+    return known.pk
+
+
+def _hits(run: Run, record: RecallRecord) -> Iterator[RecordHit]:
+    for candidate in run.considered.values():
+        verdict = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}.get(candidate.verdict)
+        if verdict is not None:
+            yield RecordHit(
+                record=record,
+                memory_id=candidate.id,
+                verdict=verdict,
+                grade=candidate.graded.grade,
+                rank=candidate.position,
+            )
+
+
+# ----------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as it was written: the row, and its document."""
+
+    row: RecallRecord
+    document: dict[str, Any]
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        stored: dict[str, Any] = self.document["answer"]
+        return stored
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        table = self.document["candidates"]
+        return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def read(row: RecallRecord) -> Stored:
+    return Stored(row, orjson.loads(zlib.decompress(bytes(row.document))))
+
+
+def record_for(reach: Reach, recall_id: str) -> Stored:
+    """A record whose whole scope the viewer may read; any other is answered like an unknown one."""
+    row = RecallRecord.objects.select_related("scope").visible_to(reach).filter(id=recall_id).first()
+    if row is None:
+        raise NotFound(f"no recall {recall_id}", hint="ids begin with rcl_")
+    return read(row)
+
+
+def blank_text(memory_id: str) -> int:
+    """Take an erased memory's text out of every record that served it; returns how many records.
+
+    Digests stay: they cover the text's hash. Not through the ORM, which refuses every change of a record.
+    """
+    rows = RecallRecord.objects.filter(hits__memory_id=memory_id, hits__verdict="served").distinct()
+    changed = 0
+    for row in rows.iterator():
+        document = read(row).document
+        for hit in document["answer"]["results"]:
+            if hit["memory"]["id"] == memory_id:
+                hit["memory"].update(text="", metadata={}, tags=[], category="", erased=True)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE recall_recallrecord SET document = %s WHERE seq = %s",
+                [zlib.compress(orjson.dumps(document), 1), row.seq],
+            )
+        changed += 1
+    return changed

@@ -1,0 +1,316 @@
+"""The shapes of requests, strict: nothing is guessed, nothing unknown passes, and every error names its field.
+
+Shared by every surface (API, MCP, CLI), so that one argument means one thing. JSON is validated as it is; query
+strings (`GET /v1/recall`) through `from_query`, where numbers and booleans are spelt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+import orjson
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from ledger.domain.instants import NotAnInstant, check_instant, parse_instant
+from ledger.domain.refusals import Invalid
+from recall.domain import request as recalls
+from recall.domain.request import RecallRequest, require_answerable
+from vault.domain import values
+from vault.domain.facts import PROVENANCE_CLASSES
+from vault.domain.links import EVOLVED_INTO
+
+
+def _instant(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise NotAnInstant("must be an RFC 3339 text such as 2026-11-30T13:58:02Z")
+    return parse_instant(value)
+
+
+Instant = Annotated[
+    int, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+Milliseconds = Annotated[int, AfterValidator(check_instant)]
+
+
+class Shape(BaseModel):
+    """A request body: strict types, no unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+S = TypeVar("S", bound=Shape)
+
+
+def parse(shape: type[S], body: Any) -> S:
+    """A body as its shape; raises Invalid that names the first field at fault."""
+    if not isinstance(body, Mapping):
+        raise Invalid("the body must be a JSON object", code="malformed")
+    try:
+        return shape.model_validate(dict(body))
+    except ValidationError as error:
+        _refuse(error, shape)
+
+
+def parse_query(shape: type[S], lists: Mapping[str, list[str]]) -> S:
+    """A query string as its shape: numbers and booleans are spelt, lists repeat the name."""
+    spelt: dict[str, Any] = {}
+    for name, given in lists.items():
+        if name in _LISTS:
+            spelt[name] = given
+        elif len(given) > 1:
+            raise Invalid(f"{name} is given {len(given)} times", field=name)
+        else:
+            spelt[name] = _object(name, given[0]) if name in _OBJECTS else given[0]
+    try:
+        return shape.model_validate(spelt, strict=False)
+    except ValidationError as error:
+        _refuse(error, shape)
+
+
+_LISTS = frozenset({"tags", "exclude_tags", "strategies"})
+_OBJECTS = frozenset({"strategy_weights", "temporal"})  # spelt as JSON
+
+
+def _object(name: str, text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Invalid(f"{name} must be a JSON object", field=name) from error
+
+
+def _refuse(error: ValidationError, shape: type[Shape]) -> NoReturn:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or None
+    kind, message = first["type"], first["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        known = ", ".join(sorted(shape.model_fields))
+        raise Invalid(f"unknown field {field}", field=field, code="unknown_field", hint=f"known: {known}")
+    if kind == "missing":
+        raise Invalid(f"{field} is required", field=field, code="required")
+    raise Invalid(f"{field}: {message}" if field else message, field=field)
+
+
+# ----------------------------------------------------------------------------------------------------- recall
+
+
+class Temporal(Shape):
+    """Bounds that prefer a time without filtering by it."""
+
+    start: Instant | None = None
+    end: Instant | None = None
+
+
+class RecallBody(Shape):
+    """`POST /v1/recall` (api.md). `fts5` and `graph` are other names of `lexical` and `links`."""
+
+    query: str = ""
+    workspace: str | None = None
+    limit: int = Field(10, ge=1, le=recalls.MAX_LIMIT)
+    mode: Literal["fused", "lexical", "fts5", "dense", "hybrid", "links", "graph", "temporal"] = "fused"
+    strategies: list[str] | None = None
+    strategy_weights: dict[str, float] = Field(default_factory=dict)
+    fusion: Literal["score", "rrf"] = "score"
+    profile: str = "default"
+    validity_annotate: bool = False
+    query_time_unix_ms: Milliseconds | None = None
+    current_only: bool | None = None
+    state_mode: Literal["current", "history"] | None = None
+    state_debug: bool = False
+    tags: list[str] = Field(default_factory=list)
+    tags_match: Literal["any", "all", "any_strict", "all_strict", "exact"] = "any_strict"
+    exclude_tags: list[str] = Field(default_factory=list)
+    category: str | None = None
+    provenance_class: str | None = None
+    start: Instant | None = None
+    end: Instant | None = None
+    temporal: Temporal | None = None
+    rerank: bool = False
+    sort: Literal["score", "time_desc", "time_asc"] = "score"
+    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    trace: bool = False
+
+    def request(self) -> RecallRequest:
+        """The complete, checked request; raises Invalid."""
+        if self.query:
+            values.check_unicode(self.query, field="query")
+            if self.query.strip():
+                values.check_text(self.query, field="query", max_bytes=values.MAX_QUERY_BYTES)
+        if self.profile not in recalls.PROFILES:
+            raise Invalid(
+                f"unknown profile {self.profile!r}: the profiles are default and validity", field="profile"
+            )
+        if self.strategies is not None and "mode" in self.model_fields_set:
+            raise Invalid("mode together with strategies: name one of the two", field="strategies")
+        if self.rerank:
+            raise Invalid(
+                "no reranker is installed", field="rerank", code="rerank_unavailable", hint="leave it out"
+            )
+        if self.temporal is not None:
+            raise Invalid(
+                "this version does not have the temporal strategy",
+                field="temporal",
+                code="strategy_unavailable",
+                hint="start and end filter by time",
+            )
+        request = RecallRequest(
+            query=self.query,
+            workspace=None if self.workspace is None else values.check_workspace(self.workspace),
+            limit=self.limit,
+            mode=recalls.ALIASES.get(self.mode, self.mode),
+            strategies=self._strategies(),
+            strategy_weights=self._weights(),
+            fusion=self.fusion,
+            profile=self.profile,
+            validity_annotate=self.validity_annotate,
+            query_time_unix_ms=self.query_time_unix_ms,
+            current_only=self._current_only(),
+            state_debug=self.state_debug,
+            tags=tuple(values.check_tags(self.tags)),
+            tags_match=self.tags_match,
+            exclude_tags=tuple(values.check_tags(self.exclude_tags, field="exclude_tags")),
+            category=(
+                None
+                if self.category is None
+                else values.check_name(self.category, field="category", max_length=values.MAX_CATEGORY)
+            ),
+            provenance_class=(
+                None
+                if self.provenance_class is None
+                else values.check_choice(self.provenance_class, PROVENANCE_CLASSES, field="provenance_class")
+            ),
+            start=self.start,
+            end=self.end,
+            sort=self.sort,
+            max_tokens=self.max_tokens,
+            trace=self.trace,
+        )
+        require_answerable(request)
+        return request
+
+    def _current_only(self) -> bool:
+        if self.current_only is not None:
+            return self.current_only
+        return self.state_mode != "history"
+
+    def _strategies(self) -> tuple[str, ...]:
+        if self.strategies is None:
+            return recalls.AVAILABLE
+        if not self.strategies:
+            raise Invalid("strategies must name at least one", field="strategies")
+        return tuple(_strategy(name, field="strategies") for name in self.strategies)
+
+    def _weights(self) -> dict[str, float]:
+        weights = {}
+        for name, weight in self.strategy_weights.items():
+            if not 0 <= weight <= 100:
+                raise Invalid(f"the weight of {name} must lie in 0 to 100", field="strategy_weights")
+            weights[_strategy(name, field="strategy_weights")] = weight
+        return weights
+
+
+def _strategy(name: str, *, field: str) -> str:
+    known = recalls.ALIASES.get(name, name)
+    if known not in recalls.STRATEGIES:
+        raise Invalid(f"unknown strategy {name!r}: there are {', '.join(recalls.STRATEGIES)}", field=field)
+    return known
+
+
+# ----------------------------------------------------------------------------------------------------- memories
+
+
+class MemoryFields(Shape):
+    """The fields of a memory that a caller may send; each instant also as `*_unix_ms`."""
+
+    text: str | None = None
+    tags: list[str] | None = None
+    category: str | None = None
+    provenance_class: str | None = None
+    status: str | None = None
+    archived: bool | None = None
+    created_at: Instant | None = None
+    created_at_unix_ms: Milliseconds | None = None
+    t_valid: Instant | None = None
+    t_valid_unix_ms: Milliseconds | None = None
+    t_invalid: Instant | None = None
+    t_invalid_unix_ms: Milliseconds | None = None
+    expires_at: Instant | None = None
+    expires_at_unix_ms: Milliseconds | None = None
+    source_event_id: str | None = None
+    external_id: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    def sent(self) -> dict[str, Any]:
+        """Only the fields that were named, instants merged with their `*_unix_ms` twins; raises Invalid."""
+        named = self.model_dump(exclude_unset=True)
+        named.pop("reason", None)
+        for name in ("created_at", "t_valid", "t_invalid", "expires_at"):
+            if f"{name}_unix_ms" in named:
+                twin = named.pop(f"{name}_unix_ms")
+                if name in named and named[name] != twin:
+                    raise Invalid(f"{name} and {name}_unix_ms differ", field=f"{name}_unix_ms")
+                named[name] = twin
+        for name, empty in _EMPTY.items():
+            if name in named and named[name] is None:
+                named[name] = empty
+        for name in ("text", "status", "created_at", "archived"):
+            if name in named and named[name] is None:
+                raise Invalid(f"{name} cannot be null", field=name)
+        return named
+
+
+_EMPTY: dict[str, Any] = {"tags": [], "category": "", "provenance_class": "unknown", "metadata": {}}
+
+
+class MemoryBody(MemoryFields):
+    """`POST /v1/memories`."""
+
+    text: str
+    workspace: str | None = None
+    reason: str = ""
+
+    def sent(self) -> dict[str, Any]:
+        named = super().sent()
+        if named.get("workspace", "") is None:
+            named.pop("workspace")
+        return named
+
+
+class MemoryPatch(MemoryFields):
+    """`PATCH /v1/memories/{id}`."""
+
+    workspace: str | None = None
+    reason: str = ""
+
+
+class BulkBody(Shape):
+    """`POST /v1/memories/bulk`: rows are validated one by one, so that a bad one loses no other."""
+
+    memories: list[Any]
+
+
+class LinkBody(Shape):
+    """`POST /v1/links`."""
+
+    source: str = Field(alias="from")
+    to: str
+    type: str
+    strength: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+    reason: str = ""
+    created_at: Instant | None = None
+    created_at_unix_ms: Milliseconds | None = None
+
+
+class SupersedeBody(MemoryFields):
+    """`POST /v1/memories/{id}/supersede`: `text` with any fields for a new memory, or `by` for a stored one."""
+
+    workspace: str | None = None
+    by: str | None = None
+    relation: str = EVOLVED_INTO
+    reason: str = ""
+
+
+class ReasonBody(Shape):
+    """A body that holds a reason and nothing else."""
+
+    reason: str = ""
