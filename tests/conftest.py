@@ -39,6 +39,8 @@ def _emptied_by_flush(request: pytest.FixtureRequest) -> Iterator[None]:
     request.getfixturevalue("transactional_db")
     yield
     triggers.lift()
+    if connection.vendor != "sqlite":
+        return
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name FROM sqlite_master "

@@ -18,6 +18,10 @@ from ledger.queries import head, verify
 from ledger.services import append_event, append_events, erase_payloads
 
 pytestmark = pytest.mark.django_db
+on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="this way around is SQLite's alone")
+on_postgresql = pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="PostgreSQL's alone: tests/ledger/test_on_postgresql.py"
+)
 
 Append = Callable[..., ContextEvent]
 
@@ -98,10 +102,16 @@ def test_no_column_of_an_event_can_be_updated_by_sql(append: Append, column: str
     assert "ledger_contextevent is append-only" in message
 
 
-def test_no_event_can_be_deleted_or_replaced_by_sql(append: Append) -> None:
+def test_no_event_can_be_deleted_by_sql(append: Append) -> None:
     append()
     assert "append-only" in _refused("DELETE FROM ledger_contextevent")
     assert "append-only" in _refused("DELETE FROM ledger_contextevent WHERE seq = 1")
+    assert verify().events == 1
+
+
+@on_sqlite
+def test_no_event_can_be_replaced_by_an_insert(append: Append) -> None:
+    append()
     assert "append-only" in _refused("REPLACE INTO ledger_contextevent SELECT * FROM ledger_contextevent")
     assert verify().ok
 
@@ -165,8 +175,19 @@ def test_a_tombstone_is_for_good(append: Append, now: UnixMs) -> None:
     _bury(append(), now)
     assert "ledger_tombstone is append-only" in _refused("DELETE FROM ledger_tombstone")
     assert "ledger_tombstone is append-only" in _refused("UPDATE ledger_tombstone SET reason = 'x'")
-    copy = "REPLACE INTO ledger_tombstone SELECT * FROM ledger_tombstone"
-    assert "ledger_tombstone is append-only" in _refused(copy)
+
+
+@on_sqlite
+def test_a_tombstone_cannot_be_replaced_by_an_insert(append: Append, now: UnixMs) -> None:
+    _bury(append(), now)
+    assert "append-only" in _refused("REPLACE INTO ledger_tombstone SELECT * FROM ledger_tombstone")
+
+
+@on_postgresql
+@pytest.mark.parametrize("table", ["ledger_contextevent", "ledger_tombstone"])
+def test_a_guarded_table_cannot_be_truncated(table: str, append: Append) -> None:
+    append()
+    assert "append-only" in _refused(f"TRUNCATE {table} CASCADE")
 
 
 def test_erasing_blanks_every_event_about_a_memory_and_no_other(append: Append, now: UnixMs) -> None:
@@ -184,8 +205,9 @@ def test_erasing_blanks_every_event_about_a_memory_and_no_other(append: Append, 
 
 def test_a_missing_guard_is_named() -> None:
     assert triggers.missing() == []
+    on_table = " ON ledger_contextevent" if connection.vendor == "postgresql" else ""
     with connection.cursor() as cursor:
-        cursor.execute("DROP TRIGGER ledger_contextevent_no_update")
+        cursor.execute(f"DROP TRIGGER ledger_contextevent_no_update{on_table}")
     assert triggers.missing() == ["ledger_contextevent_no_update"]
 
 
@@ -196,6 +218,7 @@ def test_migrate_puts_missing_guards_back() -> None:
     assert triggers.missing() == []
 
 
+@on_sqlite
 def test_a_table_that_sqlite_rebuilds_is_guarded_again_after_migrate(
     transactional_db: None, append: Append
 ) -> None:

