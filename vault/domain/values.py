@@ -105,7 +105,7 @@ def check_metadata(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _depth(value: Any) -> int:
     deepest, level = 0, [value]
-    while level and deepest <= MAX_DEPTH:
+    while level and deepest <= MAX_DEPTH + 1:
         deepest += 1
         inner: list[Any] = []
         for entry in level:
