@@ -19,8 +19,16 @@ from recall.domain.state import Anchor, Successions, state_of
 from recall.domain.validity import GRADES, Validity, grade
 from vault.domain.access import Reach, Scope, scope_of
 from vault.domain.facts import PROVENANCE_CLASSES, STATUSES, Facts
-from vault.domain.links import Edge
-from vault.domain.values import check_created_at, check_provenance, check_window
+from vault.domain.links import LINK_TYPES, REPLACING, SUPERSEDED_BY, Edge
+from vault.domain.values import (
+    DEFAULTS,
+    check_created_at,
+    check_link_type,
+    check_provenance,
+    check_window,
+    checked,
+    checked_reason,
+)
 
 T = parse_instant("2026-09-22T12:00:00Z")
 HOW = ("invalidated_by", "evolved_into", "ledger")
@@ -489,3 +497,108 @@ def test_a_bound_caller_reads_the_global_workspace_and_does_not_write_it() -> No
     for workspace in ("", "v"):
         with pytest.raises(Forbidden):
             reach.require_writable(workspace)
+
+
+# What a memory may hold
+
+
+@pytest.mark.parametrize(
+    ("sent", "field", "code"),
+    [
+        ({"text": ""}, "text", "invalid"),
+        ({"text": " \n\t\u3000"}, "text", "invalid"),
+        ({"text": "nul\x00"}, "text", "invalid"),
+        ({"text": "half a pair \ud83d"}, "text", "invalid"),
+        ({"text": "x" * (64 * 1024 + 1)}, "text", "too_large"),
+        ({"text": "é" * (32 * 1024) + "x"}, "text", "too_large"),
+        ({"workspace": " w"}, "workspace", "invalid"),
+        ({"workspace": "a\nb"}, "workspace", "invalid"),
+        ({"workspace": "w" * 129}, "workspace", "too_large"),
+        ({"tags": [""]}, "tags", "invalid"),
+        ({"tags": ["t" * 129]}, "tags", "too_large"),
+        ({"tags": ["same"] * 65}, "tags", "too_large"),
+        ({"category": "c" * 129}, "category", "too_large"),
+        ({"provenance_class": "trusted"}, "provenance_class", "invalid"),
+        ({"status": "gone"}, "status", "invalid"),
+        ({"created_at": LATEST + 1}, "created_at", "invalid"),
+        ({"t_valid": EARLIEST - 1}, "t_valid", "invalid"),
+        ({"t_invalid": 10**30}, "t_invalid", "invalid"),
+        ({"expires_at": -(10**30)}, "expires_at", "invalid"),
+        ({"source_event_id": ""}, "source_event_id", "invalid"),
+        ({"external_id": "e" * 257}, "external_id", "too_large"),
+        ({"metadata": {"a": "x" * (16 * 1024)}}, "metadata", "too_large"),
+        ({"metadata": {"a": float("nan")}}, "metadata", "invalid"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_field_that_cannot_be_stored_faithfully_is_refused_by_name(
+    sent: dict[str, Any], field: str, code: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        checked(sent)
+    assert (refused.value.field, refused.value.code) == (field, code)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"text": "x" * (64 * 1024)},
+        {"text": '  "quoted" OR NEAR( * ^ — שלום 👩‍👩‍👧 '},
+        {"workspace": ""},
+        {"workspace": "w" * 128},
+        {"tags": ["a", "b" * 128]},
+        {"created_at": EARLIEST, "t_valid": None, "t_invalid": LATEST, "expires_at": None},
+        {"source_event_id": None, "external_id": None},
+        {"metadata": {"nested": [{"deep": {"é": [1, 2.5, None, True]}}]}},
+        DEFAULTS,
+    ],
+    ids=lambda sent: next(iter(sent)),
+)
+def test_a_field_within_its_limits_is_stored_as_it_was_sent(sent: dict[str, Any]) -> None:
+    assert checked(sent) == sent
+
+
+def nested(depth: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {"leaf": 1}
+    for _ in range(depth - 1):
+        inner = {"in": inner}
+    return inner
+
+
+@pytest.mark.parametrize("depth", [33, 50, 100_000])
+def test_metadata_nested_more_than_32_deep_is_refused(depth: int) -> None:
+    assert checked({"metadata": nested(32)}) == {"metadata": nested(32)}
+    with pytest.raises(Invalid) as refused:
+        checked({"metadata": nested(depth)})
+    assert (refused.value.field, refused.value.code) == ("metadata", "too_large")
+
+
+@pytest.mark.parametrize("metadata", [{"a": "\x00"}, {"\x00": 1}, {"a": "\ud83d"}], ids=repr)
+def test_metadata_that_no_database_stores_faithfully_is_refused(metadata: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as refused:
+        checked({"metadata": metadata})
+    assert refused.value.field == "metadata"
+
+
+def test_tags_are_a_set_in_alphabetical_order() -> None:
+    assert checked({"tags": ["b", "a", "b"]}) == {"tags": ["a", "b"]}
+
+
+def test_a_reason_is_optional_trimmed_and_of_bounded_length() -> None:
+    assert (checked_reason(None), checked_reason("  why ")) == ("", "why")
+    with pytest.raises(Invalid) as refused:
+        checked_reason("x" * 2_001)
+    assert refused.value.field == "reason"
+
+
+@pytest.mark.parametrize("type", LINK_TYPES)
+def test_every_link_type_is_taken_as_it_is_spelt(type: str) -> None:
+    assert check_link_type(type) == type
+    with pytest.raises(Invalid):
+        check_link_type(type.lower())
+
+
+def test_only_two_link_types_replace() -> None:
+    assert REPLACING == ("INVALIDATED_BY", "EVOLVED_INTO")
+    assert set(REPLACING) < set(LINK_TYPES)
+    assert SUPERSEDED_BY not in LINK_TYPES, "a ledger's edge is never written as a link"
