@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from hypothesis import settings
 
 from ledger import triggers
 from ledger.domain.actors import Actor
@@ -22,6 +23,10 @@ from vault.services import Caller
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = Path("/usr/bin/chromium")
+
+# No deadline: two workers on two busy cores say nothing about the code when one example takes 200 ms.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 
 @pytest.fixture(autouse=True)
