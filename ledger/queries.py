@@ -28,7 +28,7 @@ class Verification:
         return self.first_broken is None
 
 
-def verify(*, progress: Callable[[int], None] | None = None) -> Verification:
+def verify(*, progress: Callable[[int], object] | None = None) -> Verification:
     """Walk the chain from the first event to the last, in constant memory."""
     events, head_hash = 0, hashchain.GENESIS
     for step in hashchain.first_break(_links()):
