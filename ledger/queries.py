@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from django.db import connection
+
 from ledger.domain import hashchain
 from ledger.models import ContextEvent, Tombstone
 
 
 def head() -> tuple[int, str]:
-    """The newest event's (seq, hash); (0, genesis) for an empty ledger."""
-    newest = ContextEvent.objects.order_by("-seq").values_list("seq", "hash").first()
+    """The newest event's (seq, hash); (0, genesis) for an empty ledger. Plain SQL: every recall asks for it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT seq, hash FROM ledger_contextevent ORDER BY seq DESC LIMIT 1")
+        newest: tuple[int, str] | None = cursor.fetchone()
     return newest or (0, hashchain.GENESIS)
 
 

@@ -17,8 +17,8 @@ from ledger.domain.instants import UnixMs
 from recall.domain import policy
 from recall.domain.fusion import Sighting, fused_score
 from recall.domain.policy import Weights
-from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of
-from recall.domain.validity import Validity, grade
+from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of, states_of
+from recall.domain.validity import Judgement, Validity, grade
 from recall.indexes import Found, Index, Question
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
@@ -158,8 +158,9 @@ def _resolve(run: Run) -> tuple[Chains, Successions]:
     doubtful = [c for c in run.pool if not c.open]
     chains = chains_from((c.id for c in doubtful), until=anchor.until) if doubtful else Chains((), {})
     successions = Successions(chains.edges, anchor)
+    states = states_of((c.id for c in doubtful), chains.facts, successions, anchor)
     for candidate in doubtful:
-        candidate.state = state_of(candidate.id, chains.facts, successions, anchor)
+        candidate.state = states[candidate.id]
     return chains, successions
 
 
@@ -217,15 +218,12 @@ def judge(run: Run) -> None:
     """Grade every candidate; under the validity profile in fused mode, order the pool by base × multiplier."""
     request, at = run.question.request, run.question.anchor.at
     for candidate in run.considered.values():
-        signals = ("replacement_inactive",) if candidate.state.inactive else ()
-        if candidate.state.reason == "replacement_erased":
-            signals = ("replacement_erased",)
         candidate.validity = grade(
             candidate.facts,
             at=at,
             workspace=request.workspace,
             superseded_by=candidate.state.superseded_by,
-            extra_signals=signals,
+            notes=_notes(candidate.state),
             weights=run.weights,
         )
     size = len(run.pool)
@@ -239,13 +237,23 @@ def judge(run: Run) -> None:
         run.pool.sort(key=lambda c: (-c.final, c.id))
 
 
+_INACTIVE = Judgement("replacement", 1.0, "replacement_inactive", reason="What replaced it is itself not current")
+_ERASED = Judgement("replacement", 1.0, "replacement_erased", reason="What replaced it was erased")
+
+
+def _notes(state: State) -> tuple[Judgement, ...]:
+    if state.inactive:
+        return (_INACTIVE,)
+    return (_ERASED,) if state.reason == "replacement_erased" else ()
+
+
 # --------------------------------------------------------------------------------------------------- limit, budget
 
 
 def cut(run: Run) -> None:
     """Serve the first `limit`; the rest stays on record as below it."""
     run.served = run.pool[: run.question.request.limit]
-    run.memories = memories_by_id([c.id for c in run.served])
+    run.memories = memories_by_id([c.id for c in run.served], run.question.workspaces)
 
 
 def pack(run: Run) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from django.db.models import Count, Q, Sum
 
-from ledger.domain.instants import DAY, UnixMs
-from recall.domain.state import CURRENT, LONG_CHAIN, Anchor, State, Successions, standing_reason, state_of
+from ledger.domain.instants import DAY, UnixMs, utc
+from recall.domain import state as rules
+from recall.domain.state import CURRENT, LONG_CHAIN, Anchor, State, Successions, standing_reason
 from recall.models import RecallRecord, RecordHit
 from recall.paging import Cursor, Page
 from vault.domain.access import Reach, Scope
@@ -22,13 +23,12 @@ def states_of(memories: Iterable[Memory], anchor: Anchor) -> dict[str, State]:
     """The state of each memory at the anchor, in two queries, or none where nothing replaces anything."""
     memories = list(memories)
     linked = [m.id for m in memories if m.replaced_since is not None]
-    chains = chains_from(linked, until=anchor.until) if linked else None
-    successions = Successions(chains.edges if chains else (), anchor)
-    states = {}
+    states: dict[str, State] = {}
+    if linked:
+        chains = chains_from(linked, until=anchor.until)
+        states = rules.states_of(linked, chains.facts, Successions(chains.edges, anchor), anchor)
     for memory in memories:
-        if chains is not None and memory.id in chains.facts:
-            states[memory.id] = state_of(memory.id, chains.facts, successions, anchor)
-        else:
+        if memory.id not in states:
             reason = standing_reason(memory.facts, anchor)
             states[memory.id] = CURRENT if reason is None else State(current=False, reason=reason)
     return states
@@ -133,7 +133,7 @@ def records_of(reach: Reach, asked: dict[str, str]) -> Any:
 def recalls_of(memory_id: str, reach: Reach, *, limit: int = 50) -> Sequence[RecordHit]:
     """The newest recalls that served, suppressed or replaced a memory, as far as the viewer may see them."""
     visible = RecallRecord.objects.visible_to(reach).values("seq")
-    hits = RecordHit.objects.filter(memory_id=memory_id, record__in=visible)
+    hits = RecordHit.objects.filter(memory__id=memory_id, record__in=visible)
     return list(hits.select_related("record").defer("record__document").order_by("-record")[:limit])
 
 
@@ -152,8 +152,6 @@ class Overview:
 
 def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
     """Counts over the last `days` whole UTC days, today included; the `recalls_before` are of as many before."""
-    from ledger.domain.instants import utc
-
     today = at - at % DAY
     start = today - (days - 1) * DAY
     visible = RecallRecord.objects.visible_to(reach)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ from ledger.queries import head
 from recall.answers import answer_json, grade_counts, outcome_json
 from recall.domain.policy import NAME
 from recall.domain.request import RecallRequest
-from recall.models import RecallRecord, RecallScope, RecordHit
+from recall.models import RecallRecord, RecallScope
 from recall.pipeline import Candidate, Run, timed
 from vault.domain.access import Reach, Scope
 from vault.services import Caller
@@ -61,7 +61,7 @@ def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, index_version: 
             with transaction.atomic():
                 record = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
                 record.save(force_insert=True)
-                RecordHit.objects.bulk_create(_hits(run, record))
+                _insert_hits(run, record)
         except DatabaseError as error:
             raise Unavailable(
                 "the record of this recall could not be written, so nothing is served", code="record_unavailable"
@@ -197,21 +197,30 @@ def _belongs_to(request: RecallRequest, reach: Reach) -> str:
 
 def _scope_id(scope: Scope) -> int:
     names = None if scope.workspaces is None else sorted(scope.workspaces)
-    known, _ = RecallScope.objects.get_or_create(workspaces=json.dumps(names))
-    return known.pk
+    text = json.dumps(names)
+    with connection.cursor() as cursor:  # asked once a recall, and there at all but the first
+        cursor.execute("SELECT id FROM recall_recallscope WHERE workspaces = %s", [text])
+        row = cursor.fetchone()
+    return row[0] if row else RecallScope.objects.get_or_create(workspaces=text)[0].pk
 
 
-def _hits(run: Run, record: RecallRecord) -> Iterator[RecordHit]:
-    for candidate in run.considered.values():
-        verdict = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}.get(candidate.verdict)
-        if verdict is not None:
-            yield RecordHit(
-                record=record,
-                memory_id=candidate.id,
-                verdict=verdict,
-                grade=candidate.graded.grade,
-                rank=candidate.position,
-            )
+_VERDICTS = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}
+
+
+def _insert_hits(run: Run, record: RecallRecord) -> None:
+    """One small row for each memory served, suppressed or replaced. (Plain SQL: a recall may suppress hundreds.)"""
+    rows = [
+        (c.id, _VERDICTS[c.verdict], c.graded.grade, c.position)
+        for c in run.considered.values()
+        if c.verdict in _VERDICTS
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO recall_recordhit (record_id, memory_id, verdict, grade, rank) "
+            "SELECT %s, m.seq, value ->> 1, value ->> 2, value ->> 3 "
+            "FROM json_each(%s) JOIN vault_memory m ON m.id = value ->> 0",
+            [record.seq, orjson.dumps(rows).decode()],
+        )
 
 
 # ----------------------------------------------------------------------------------------------------- reading
@@ -252,7 +261,7 @@ def blank_text(memory_id: str) -> int:
 
     Digests stay: they cover the text's hash. Not through the ORM, which refuses every change of a record.
     """
-    rows = RecallRecord.objects.filter(hits__memory_id=memory_id, hits__verdict="served").distinct()
+    rows = RecallRecord.objects.filter(hits__memory__id=memory_id, hits__verdict="served").distinct()
     changed = 0
     for row in rows.iterator():
         document = read(row).document

@@ -21,7 +21,7 @@ from recall.pipeline import anchored, run
 from vault.domain import values
 from vault.domain.access import scope_of
 from vault.models import Memory
-from vault.queries import snapshot
+from vault.queries import snapshot, workspaces_in
 from vault.services import Caller
 from vault.services import erase as erase_memory
 
@@ -41,7 +41,8 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
     scope = scope_of(request.workspace, caller.reach)
     anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
     with snapshot():
-        finished = run(Question(request, scope, anchor), index=index)
+        question = Question(request, scope, tuple(workspaces_in(scope)), anchor)
+        finished = run(question, index=index)
     return records.write(finished, caller=caller, surface=surface, at=at, index_version=index.version)
 
 

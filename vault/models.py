@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import models
+from django.utils.functional import cached_property
 
 from ledger.domain.instants import UnixMs
 from vault.domain.access import Reach, Scope
@@ -136,8 +137,9 @@ class Memory(models.Model):
             provenance_class=self.provenance_class,
         )
 
-    @property
+    @cached_property
     def tag_names(self) -> list[str]:
+        """The tags, sorted; a query that reads many memories sets them at once."""
         return sorted(tag.tag for tag in self.tags.all())
 
     @property

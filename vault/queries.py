@@ -15,7 +15,7 @@ from ledger.domain.refusals import NotFound
 from vault.domain.access import Reach, Scope
 from vault.domain.facts import Facts
 from vault.domain.links import REPLACING, Edge
-from vault.models import Memory, MemoryLink, Workspace
+from vault.models import Memory, MemoryLink, MemoryTag, Workspace
 
 
 @contextmanager
@@ -88,57 +88,38 @@ WITH RECURSIVE reached(seq) AS (
 )
 """
 
-_EDGES = (
+_CHAINS = (
     _WALK
     + """
-SELECT l.id, s.id, t.id, l.type, l.created_at
+SELECT m.id, w.name, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, m.erased_at IS NOT NULL,
+       m.provenance_class, l.id, (SELECT t.id FROM vault_memory t WHERE t.seq = l.target_id), l.type, l.created_at
 FROM reached r
-JOIN vault_memorylink l ON l.source_id = r.seq AND l.type IN (%s, %s) AND (%s IS NULL OR l.created_at <= %s)
-JOIN vault_memory s ON s.seq = l.source_id
-JOIN vault_memory t ON t.seq = l.target_id
-"""
-)
-
-_FACTS = (
-    _WALK
-    + """
-SELECT m.id, w.name, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, m.erased_at,
-       m.provenance_class
-FROM reached r JOIN vault_memory m ON m.seq = r.seq JOIN vault_workspace w ON w.id = m.workspace_id
+JOIN vault_memory m ON m.seq = r.seq
+JOIN vault_workspace w ON w.id = m.workspace_id
+LEFT JOIN vault_memorylink l ON l.source_id = r.seq AND l.type IN (%s, %s) AND (%s IS NULL OR l.created_at <= %s)
 """
 )
 
 
 def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
-    """Walk all replacing links from these memories: two queries, however many and however long the chains.
+    """Walk all replacing links from these memories: one query, however many and however long the chains.
 
     `until` leaves out links created later (an anchor in the past); None takes all. The facts cover the asked
     memories too.
     """
-    asked = json.dumps(sorted(memory_ids))
-    walk: list[str | int | None] = [asked, *REPLACING, until, until]
+    seen: list[Any] = [*REPLACING, until, until]
+    edges: list[Edge] = []
+    facts: dict[str, Facts] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_EDGES, [*walk, *REPLACING, until, until])
-        edges = tuple(Edge(*row) for row in cursor.fetchall())
-        cursor.execute(_FACTS, walk)
-        facts = {row[0]: _facts(*row) for row in cursor.fetchall()}
-    return Chains(edges, facts)
-
-
-def _facts(*row: Any) -> Facts:
-    id_, workspace, created_at, t_valid, t_invalid, expires_at, status, archived, erased_at, provenance = row
-    return Facts(
-        id=id_,
-        workspace=workspace,
-        created_at=created_at,
-        t_valid=t_valid,
-        t_invalid=t_invalid,
-        expires_at=expires_at,
-        status=status,
-        archived=bool(archived),
-        erased=erased_at is not None,
-        provenance_class=provenance,
-    )
+        cursor.execute(_CHAINS, [json.dumps(sorted(memory_ids)), *seen, *seen])
+        for row in cursor.fetchall():
+            id_, workspace, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance = row[:10]
+            bounds = (t_valid, t_invalid, expires_at)
+            facts[id_] = Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance)
+            link_id, target, relation, linked_at = row[10:]
+            if link_id is not None:
+                edges.append(Edge(link_id, id_, target, relation, linked_at))
+    return Chains(tuple(edges), facts)
 
 
 def replacing_edges(scope: Scope) -> list[Edge]:
@@ -149,7 +130,14 @@ def replacing_edges(scope: Scope) -> list[Edge]:
     return [link.edge for link in links.order_by("created_at", "id")]
 
 
-def memories_by_id(ids: Sequence[str]) -> dict[str, Memory]:
-    """Whole memories with workspace and tags, for an answer: three queries."""
-    found = Memory.objects.select_related("workspace").prefetch_related("tags").filter(id__in=ids)
-    return {memory.id: memory for memory in found}
+def memories_by_id(ids: Sequence[str], workspaces: Iterable[Workspace]) -> dict[str, Memory]:
+    """Whole memories with their tags, for an answer: two queries. `workspaces` are those they may belong to."""
+    home = {workspace.id: workspace for workspace in workspaces}
+    found = {memory.seq: memory for memory in Memory.objects.filter(id__in=ids)}
+    tags: dict[int, list[str]] = {seq: [] for seq in found}
+    for seq, tag in MemoryTag.objects.filter(memory__in=found).values_list("memory_id", "tag"):
+        tags[seq].append(tag)
+    for memory in found.values():
+        memory.workspace = home[memory.workspace_id]
+        memory.tag_names = sorted(tags[memory.seq])
+    return {memory.id: memory for memory in found.values()}

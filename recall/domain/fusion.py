@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 RRF_K = 60
 BM25_SCALE = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(NamedTuple):
     """One strategy's word on a candidate: its rank from 1, and its normalised score."""
 
     rank: int

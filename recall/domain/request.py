@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ledger.domain.instants import UnixMs
@@ -62,7 +62,7 @@ class RecallRequest:
         return not self.query.strip()
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def require_answerable(request: RecallRequest) -> None:

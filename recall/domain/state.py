@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ledger.domain.instants import UnixMs, format_instant
 from vault.domain.facts import DEPRECATED, Facts
@@ -94,7 +94,7 @@ class Successions:
     def __init__(self, edges: Iterable[Edge], anchor: Anchor) -> None:
         newest: dict[str, Edge] = {}
         for edge in edges:
-            if anchor.past and edge.created_at > anchor.at:
+            if anchor.until is not None and edge.created_at > anchor.until:
                 continue
             best = newest.get(edge.source)
             if best is None or _age(edge) > _age(best):
@@ -138,40 +138,78 @@ def _oldest_of_each_cycle(way_out: Mapping[str, Edge]) -> list[Edge]:
 
 def state_of(memory_id: str, facts: Mapping[str, Facts], successions: Successions, anchor: Anchor) -> State:
     """The state of one memory. `facts` must hold it and every node on its way."""
-    standing = standing_reason(facts[memory_id], anchor)
-    way = successions.way_from(memory_id)
-    head = way[-1].target if way else memory_id
-    ignored = successions.ignored.get(head)
-    if not way:
-        return State(current=standing is None, reason=standing, ignored=ignored)
+    return states_of([memory_id], facts, successions, anchor)[memory_id]
 
-    replacement, erased = _end_of(way, facts, anchor)
-    reason = standing
-    if reason is None and replacement is not None:
+
+def states_of(
+    ids: Iterable[str], facts: Mapping[str, Facts], successions: Successions, anchor: Anchor
+) -> dict[str, State]:
+    """The states of many memories; each chain is walked once, however many of its members are asked for."""
+    ends: dict[str, End] = {}
+    return {
+        memory_id: _state(facts[memory_id], _end_of(memory_id, facts, successions, anchor, ends), successions, anchor)
+        for memory_id in ids
+    }
+
+
+def _state(facts: Facts, end: End, successions: Successions, anchor: Anchor) -> State:
+    reason = standing_reason(facts, anchor)
+    edge, ignored = successions.next(facts.id), successions.ignored.get(end.head)
+    if edge is None:
+        return State(current=reason is None, reason=reason, ignored=ignored)
+    if reason is None and end.replacement is not None:
         reason = "superseded"
-    if reason is None and erased:
+    if reason is None and end.erased:
         reason = "replacement_erased"
     return State(
         current=reason is None,
         reason=reason,
-        replacement_id=replacement,
-        edge=way[0],
-        inactive=replacement is None and not erased,
+        replacement_id=end.replacement,
+        edge=edge,
+        inactive=end.replacement is None and not end.erased,
         ignored=ignored,
-        steps=len(way),
+        steps=end.steps,
     )
 
 
-def _end_of(way: Iterable[Edge], facts: Mapping[str, Facts], anchor: Anchor) -> tuple[str | None, bool]:
-    """The last memory on the way that holds by rules 1-4; (None, True) when an erased one comes after it."""
-    last, erased = None, False
-    for edge in way:
-        target = facts[edge.target]
-        if target.erased:
-            last, erased = None, True
-        elif standing_reason(target, anchor) is None:
-            last, erased = target.id, False
-    return last, erased
+class End(NamedTuple):
+    """Where the way from a memory leads: the chain's head, its length, and the last memory that holds on it.
+
+    `erased`: an erased memory comes after the last one that holds, and so nothing replaces.
+    """
+
+    head: str
+    steps: int = 0
+    replacement: str | None = None
+    erased: bool = False
+
+
+def _end_of(
+    memory_id: str,
+    facts: Mapping[str, Facts],
+    successions: Successions,
+    anchor: Anchor,
+    ends: dict[str, End],
+) -> End:
+    """Walk forward to the head, or to a node whose end is known; then settle the way back, keeping each end."""
+    way: list[Edge] = []
+    node = memory_id
+    while node not in ends and (edge := successions.next(node)) is not None:
+        way.append(edge)
+        node = edge.target
+    end = ends.setdefault(node, End(head=node))
+    for edge in reversed(way):
+        end = ends[edge.source] = _one_step_before(end, facts[edge.target], anchor)
+    return end
+
+
+def _one_step_before(end: End, target: Facts, anchor: Anchor) -> End:
+    replacement, erased = end.replacement, end.erased
+    if replacement is None and not erased:  # nothing further along decides, so the target does
+        erased = target.erased
+        if not erased and standing_reason(target, anchor) is None:
+            replacement = target.id
+    return End(end.head, end.steps + 1, replacement, erased)
 
 
 def in_words(state: State, facts: Facts) -> str:

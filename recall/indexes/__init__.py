@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from recall.domain.request import RecallRequest
 from recall.domain.state import Anchor
 from vault.domain.access import Scope
 from vault.domain.facts import Facts
+from vault.models import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request with everything settled that the index needs: where to look, and at which instant."""
+    """A request with everything settled that the index needs: where to look (those workspaces of the scope that
+    exist), and at which instant."""
 
     request: RecallRequest
     scope: Scope
+    workspaces: tuple[Workspace, ...]
     anchor: Anchor
 
     @property
@@ -26,8 +29,7 @@ class Question:
         return min(max(self.request.limit * 5, 64), 2000)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A memory that a strategy found. `open`: rules 1-4 hold and nothing replaces it; else it is doubtful."""
 
     facts: Facts

@@ -21,7 +21,6 @@ from recall.indexes import Found, Question
 from vault.domain.facts import Facts
 from vault.fulltext import TOKENIZER, table_of
 from vault.models import Workspace
-from vault.queries import workspaces_in
 
 _FACTS = (
     "m.id, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, "
@@ -37,13 +36,13 @@ class SqliteIndex:
     def lexical(self, question: Question) -> list[Found]:
         words = words_of(question.request.query)
         found: list[Found] = []
-        for workspace in workspaces_in(question.scope):
+        for workspace in question.workspaces:
             found += _matches(workspace, words, question)
         return _pools(found, question)
 
     def by_filters(self, question: Question) -> list[Found]:
         found: list[Found] = []
-        for workspace in workspaces_in(question.scope):
+        for workspace in question.workspaces:
             found += _listed(workspace, question)
         return _pools(found, question)
 
@@ -52,7 +51,7 @@ class SqliteIndex:
         if not wanted:
             return set()
         filters, params = _filters(question.request)
-        scope = [workspace.id for workspace in workspaces_in(question.scope)]
+        scope = [workspace.id for workspace in question.workspaces]
         sql = (
             "SELECT m.id FROM json_each(%s) AS asked JOIN vault_memory m ON m.id = asked.value "
             f"WHERE m.workspace_id IN (SELECT value FROM json_each(%s)) AND {filters}"
@@ -116,19 +115,10 @@ def _search(
 
 
 def _found(row: tuple[Any, ...], workspace: str) -> Found:
-    facts = Facts(
-        id=row[0],
-        workspace=workspace,
-        created_at=row[1],
-        t_valid=row[2],
-        t_invalid=row[3],
-        expires_at=row[4],
-        status=row[5],
-        archived=bool(row[6]),
-        erased=bool(row[7]),
-        provenance_class=row[8],
-    )
-    return Found(facts=facts, score=row[9], open=bool(row[10]))
+    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, score, open_, _ = row
+    bounds = (t_valid, t_invalid, expires_at)
+    facts = Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance)
+    return Found(facts, score, bool(open_))
 
 
 def _pools(found: list[Found], question: Question) -> list[Found]:

@@ -201,30 +201,48 @@ def _bands_in_words(bands: Sequence[AgeBand], weights: Weights) -> str:
 
 _FALL_ROW, _FALL_TOP, _FALL_BAR = 24, 4, 14
 _FALL_FROM, _FALL_TO = 36.0, 80.0  # percent of the width: labels before, numbers after
-_FALL_LOW, _FALL_HIGH = 0.01, 2.0
-_FALL_TICKS = (0.01, 0.03, 0.1, 0.3, 1.0)
+_FALL_LOWS, _FALL_HIGH = (0.25, 0.05, 0.01), 1.5
+_FALL_TICKS = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """A log axis from `low` to `_FALL_HIGH`; the finest of three that holds the running products."""
+
+    low: float
+
+    def x(self, value: float) -> float:
+        share = math.log(min(max(value, self.low), _FALL_HIGH) / self.low) / math.log(_FALL_HIGH / self.low)
+        return _FALL_FROM + (_FALL_TO - _FALL_FROM) * share
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= _FALL_HIGH
 
 
 def waterfall(*, factors: Sequence[tuple[str, float]], multiplier: float, uid: str) -> SafeString:
     """How the factors make the multiplier: one step each on a log axis, where x1.10 and x0.35 compare fairly.
 
-    `spell_product` rounds; the exact numbers are in the description. A running product outside 0.01 to 2 is
-    drawn at the edge, with a mark that says so.
+    `spell_product` rounds; the exact numbers are in the description. A running product beyond the axis is
+    drawn at its edge, with a mark that says so.
     """
     printed, total = spell_product([factor for _, factor in factors], multiplier)
     running = _running_products([factor for _, factor in factors])
+    smallest = min(*running, multiplier)
+    scale = _Scale(next((low for low in _FALL_LOWS if low <= smallest), _FALL_LOWS[-1]))
     bottom = _FALL_TOP + _FALL_ROW * (len(factors) + 1)
     rows: list[SafeString] = []
     for i, (label, factor) in enumerate(factors):
         y = _FALL_TOP + i * _FALL_ROW
-        rows.append(_fall_step(label, factor, printed[i], running[i], running[i + 1], y))
-    rows.append(_fall_total(total, multiplier, bottom - _FALL_ROW))
+        rows.append(_fall_step(label, factor, printed[i], running[i], running[i + 1], y, scale))
+    rows.append(_fall_total(total, multiplier, bottom - _FALL_ROW, scale))
+    fits = all(scale.holds(product) for product in (*running, multiplier))
     return _figure(
         uid,
         "How the multiplier comes about (log scale)",
         _fall_in_words(factors, multiplier, running[-1]),
-        *_fall_axis(bottom),
+        *_fall_axis(bottom, scale),
         *rows,
+        _NOTHING if fits else _el("text", "◂ ▸ off the scale", x=0, y=bottom + 11),
         cls="viz fluid waterfall",
         height=bottom + 14,
     )
@@ -237,46 +255,44 @@ def _running_products(factors: Sequence[float]) -> list[float]:
     return products
 
 
-def _fall_x(value: float) -> float:
-    value = min(max(value, _FALL_LOW), _FALL_HIGH)
-    share = math.log(value / _FALL_LOW) / math.log(_FALL_HIGH / _FALL_LOW)
-    return _FALL_FROM + (_FALL_TO - _FALL_FROM) * share
-
-
-def _fall_step(label: str, factor: float, printed: str, before: float, after: float, y: int) -> SafeString:
-    left, right = sorted((_fall_x(before), _fall_x(after)))
+def _fall_step(
+    label: str, factor: float, printed: str, before: float, after: float, y: int, scale: _Scale
+) -> SafeString:
     look = "step-up" if factor >= 1 else "step-down"
     return _join(
         _el("text", label, cls="name", x=0, y=y + 11),
-        _el("rect", cls=look, x=_pc(left), y=y, width=_pc(max(right - left, 0.4)), height=_FALL_BAR),
-        _el("line", cls="join", x1=_pc(_fall_x(after)), x2=_pc(_fall_x(after)), y1=y, y2=y + _FALL_ROW),
-        _off_scale(after, y),
+        _fall_bar(look, before, after, y, scale),
+        _el("line", cls="join", x1=_pc(scale.x(after)), x2=_pc(scale.x(after)), y1=y, y2=y + _FALL_ROW),
+        _off_scale(after, y, scale),
         _el("text", f"×{printed}", cls="value end", x="100%", y=y + 11),
     )
 
 
-def _fall_total(printed: str, multiplier: float, y: int) -> SafeString:
-    left, right = sorted((_fall_x(1.0), _fall_x(multiplier)))
+def _fall_total(printed: str, multiplier: float, y: int, scale: _Scale) -> SafeString:
     return _join(
         _el("text", "multiplier", cls="name total", x=0, y=y + 11),
-        _el("rect", cls="step-total", x=_pc(left), y=y, width=_pc(max(right - left, 0.4)), height=_FALL_BAR),
-        _off_scale(multiplier, y),
+        _fall_bar("step-total", 1.0, multiplier, y, scale),
+        _off_scale(multiplier, y, scale),
         _el("text", f"= {printed}", cls="value total end", x="100%", y=y + 11),
     )
 
 
-def _off_scale(value: float, y: int) -> SafeString:
-    """A mark at the edge of the axis for a product that lies beyond it."""
-    if _FALL_LOW <= value <= _FALL_HIGH:
+def _fall_bar(look: str, start: float, end: float, y: int, scale: _Scale) -> SafeString:
+    left, right = sorted((scale.x(start), scale.x(end)))
+    return _el("rect", cls=look, x=_pc(left), y=y, width=_pc(max(right - left, 0.4)), height=_FALL_BAR)
+
+
+def _off_scale(value: float, y: int, scale: _Scale) -> SafeString:
+    if scale.holds(value):
         return _NOTHING
-    sign, x = ("◂", _FALL_FROM - 0.5) if value < _FALL_LOW else ("▸", _FALL_TO + 0.5)
-    words = f"{sign} off scale"
-    return _el("text", words, cls="end" if value < _FALL_LOW else "start", x=_pc(x), y=y + _FALL_BAR + 6)
+    if value < scale.low:
+        return _el("text", "◂", cls="name end", x=_pc(_FALL_FROM - 0.5), y=y + 11)
+    return _el("text", "▸", cls="name start", x=_pc(_FALL_TO + 0.5), y=y + 11)
 
 
-def _fall_axis(bottom: int) -> Iterable[SafeString]:
-    for tick in _FALL_TICKS:
-        x = _pc(_fall_x(tick))
+def _fall_axis(bottom: int, scale: _Scale) -> Iterable[SafeString]:
+    for tick in (tick for tick in _FALL_TICKS if scale.holds(tick)):
+        x = _pc(scale.x(tick))
         yield _el("line", cls="threshold" if tick == 1 else "grid", x1=x, x2=x, y1=0, y2=bottom)
         yield _el("text", f"{tick:g}", cls="middle", x=x, y=bottom + 11)
 
@@ -361,7 +377,7 @@ def _no_bars(uid: str) -> SafeString:
         "No hit was served with a grade in this period.",
         _el("line", cls="grid", x1=0, x2="100%", y1=_BARS_BOTTOM, y2=_BARS_BOTTOM),
         _el("text", "No hit was served with a grade in this period.", cls="name middle", x="50%", y=96),
-        cls="viz fluid bars",
+        cls="viz fluid",
         height=_BARS_HEIGHT,
     )
 
@@ -462,7 +478,7 @@ def _node_box(node: ChainNode, x: int) -> SafeString:
             rx=6,
         ),
         _el("text", _shorten(node.id, 31), cls="id", x=x + 8, y=18),
-        _el("text", _shorten(node.label, 30), cls="name", x=x + 8, y=36),
+        _el("text", _shorten(node.label, 32), cls="name", x=x + 8, y=36),
         _el("text", " · ".join(status), x=x + 8, y=54),
         href=node.href,
     )
@@ -569,8 +585,9 @@ def _span_bands(span: Span, axis: _Axis, uid: str) -> Iterable[SafeString]:
         yield _el("rect", cls=f"band g-{band.grade}", **place)
         if band.grade == "context_invalid":
             yield _el("rect", fill=f"url(#{uid}-hatch)", **place)
-        if end - x > 14:
-            yield _el("text", GRADE_WORDS[band.grade], cls="middle", x=_pc((x + end) / 2), y=15)
+        word = GRADE_WORDS[band.grade]
+        if end - x > len(word) + 3:  # about a character per percent at the narrowest
+            yield _el("text", word, cls="middle", x=_pc((x + end) / 2), y=15)
 
 
 def _span_window(span: Span, axis: _Axis) -> SafeString:

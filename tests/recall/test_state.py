@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Iterable
 from itertools import pairwise
@@ -38,7 +37,7 @@ NOT_YET: dict[str, Any] = {"t_valid": T + 1}
 
 
 def memory(id: str = "m", **changes: Any) -> Facts:
-    return dataclasses.replace(Facts(id=id, workspace="", created_at=T - 1_000), **changes)
+    return Facts(id=id, workspace="", created_at=T - 1_000)._replace(**changes)
 
 
 def replaced(source: str, target: str, *, at: int = T - 500, id: str = "", by: str = INVALIDATED_BY) -> Edge:

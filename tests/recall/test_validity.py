@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from ledger.domain.refusals import Forbidden, Invalid
 from recall.domain import policy
 from recall.domain.policy import Weights
 from recall.domain.state import Anchor, Successions, state_of
-from recall.domain.validity import GRADES, Validity, grade
+from recall.domain.validity import GRADES, Judgement, Validity, grade
 from vault.domain.access import Reach, Scope, scope_of
 from vault.domain.facts import PROVENANCE_CLASSES, STATUSES, Facts
 from vault.domain.links import LINK_TYPES, REPLACING, SUPERSEDED_BY, Edge
@@ -35,7 +34,7 @@ HOW = ("invalidated_by", "evolved_into", "ledger")
 
 
 def memory(**changes: Any) -> Facts:
-    return dataclasses.replace(Facts(id="m", workspace="", created_at=T), **changes)
+    return Facts(id="m", workspace="", created_at=T)._replace(**changes)
 
 
 def graded(**changes: Any) -> Validity:
@@ -199,7 +198,7 @@ def test_every_signal_at_once_stands_in_the_policy_s_order() -> None:
     worst = memory(
         workspace="w", created_at=T - 45 * DAY, provenance_class="verified", status="deprecated", expires_at=T
     )
-    found = grade(worst, at=T, workspace="w", extra_signals=["contradicted", "replacement_inactive"])
+    found = grade(worst, at=T, workspace="w", notes=(Judgement("n", 1.0, "contradicted"), Judgement("n", 1.0, "replacement_inactive")))
     assert found.signals == [
         "freshness:0.354",
         "scope:exact",
@@ -328,11 +327,11 @@ def test_one_more_millisecond_of_age_is_always_felt(age: int) -> None:
 
 def older(facts: Facts, draw: st.DataObject) -> Facts:
     created_at = draw.draw(st.integers(min_value=EARLIEST, max_value=facts.created_at))
-    return dataclasses.replace(facts, created_at=created_at)
+    return facts._replace(created_at=created_at)
 
 
 def deprecated(facts: Facts, draw: st.DataObject) -> Facts:
-    return dataclasses.replace(facts, status="deprecated")
+    return facts._replace(status="deprecated")
 
 
 def ending_earlier(facts: Facts, draw: st.DataObject) -> Facts:
@@ -340,12 +339,12 @@ def ending_earlier(facts: Facts, draw: st.DataObject) -> Facts:
     last = getattr(facts, field)
     end = draw.draw(st.integers(min_value=EARLIEST, max_value=LATEST if last is None else last))
     changed: dict[str, Any] = {field: end}
-    return dataclasses.replace(facts, **changed)
+    return facts._replace(**changed)
 
 
 def unvouched(facts: Facts, draw: st.DataObject) -> Facts:
     provenance = draw.draw(st.sampled_from(["candidate", "rejected", "defensively_recalled", "unknown"]))
-    return dataclasses.replace(facts, provenance_class=provenance)
+    return facts._replace(provenance_class=provenance)
 
 
 @pytest.mark.parametrize("worsened", [older, deprecated, ending_earlier, unvouched])
@@ -383,7 +382,7 @@ def test_time_alone_never_improves_grade_or_multiplier(
 def test_signals_keep_one_order_and_none_comes_twice(
     facts: Facts, at: int, asked: str | None, how: str | None
 ) -> None:
-    found = grade(facts, at=at, workspace=asked, superseded_by=how, extra_signals=["ours"])
+    found = grade(facts, at=at, workspace=asked, superseded_by=how, notes=(Judgement("note", 1.0, "ours"),))
     order = ["freshness", "scope", "provenance", "superseded", "expir", "ours"]
     places = [next(n for n, name in enumerate(order) if s.startswith(name)) for s in found.signals]
     assert places == sorted(set(places))
@@ -413,7 +412,7 @@ def test_extra_signals_change_neither_grade_nor_multiplier(
     facts: Facts, at: int, asked: str | None, how: str | None
 ) -> None:
     plain = grade(facts, at=at, workspace=asked, superseded_by=how)
-    marked = grade(facts, at=at, workspace=asked, superseded_by=how, extra_signals=["replacement_inactive"])
+    marked = grade(facts, at=at, workspace=asked, superseded_by=how, notes=(Judgement("note", 1.0, "replacement_inactive"),))
     assert (marked.grade, marked.multiplier, marked.cause) == (plain.grade, plain.multiplier, plain.cause)
     assert marked.signals == [*plain.signals, "replacement_inactive"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledger.domain.instants import UnixMs
 
@@ -19,9 +19,11 @@ PROVENANCE_CLASSES = (
 ASSERTED = frozenset({"verified", "corroborated"})  # a claim of trust, which not every caller may make
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """One memory's standing facts; instants in Unix ms, None where there is no bound."""
+class Facts(NamedTuple):
+    """One memory's standing facts; instants in Unix ms, None where there is no bound.
+
+    A named tuple, because every recall makes hundreds of them.
+    """
 
     id: str
     workspace: str
@@ -37,5 +39,6 @@ class Facts:
     @property
     def expiry(self) -> UnixMs | None:
         """The earlier of `t_invalid` and `expires_at`."""
-        bounds = [bound for bound in (self.t_invalid, self.expires_at) if bound is not None]
-        return min(bounds, default=None)
+        if self.t_invalid is None or self.expires_at is None:
+            return self.expires_at if self.t_invalid is None else self.t_invalid
+        return min(self.t_invalid, self.expires_at)

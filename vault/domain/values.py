@@ -25,6 +25,7 @@ MAX_REASON = 2_000
 MAX_DEPTH = 32
 MAX_CLOCK_AHEAD: UnixMs = 5 * MINUTE
 
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # and not a text that spells a backslash and u0000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -97,7 +98,7 @@ def check_metadata(value: Mapping[str, Any]) -> dict[str, Any]:
             field="metadata",
             code="too_large",
         )
-    if b"\\u0000" in encoded:
+    if _ESCAPED_NUL.search(encoded):
         raise Invalid("metadata holds a NUL character", field="metadata")
     stored: dict[str, Any] = json.loads(encoded)
     return stored
