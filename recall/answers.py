@@ -15,7 +15,9 @@ from vault.models import Memory, MemoryLink
 _INSTANTS = ("created_at", "updated_at", "t_valid", "t_invalid", "expires_at", "verified_at")
 
 
-def memory_json(memory: Memory, state: State | None = None, *, hide: frozenset[str] = frozenset()) -> dict[str, Any]:
+def memory_json(
+    memory: Memory, state: State | None = None, *, hide: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """A memory as the API shows it; `state` where it was decided. `hide` holds ids that must not be named."""
     shown: dict[str, Any] = {
         "id": memory.id,

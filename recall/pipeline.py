@@ -237,7 +237,9 @@ def judge(run: Run) -> None:
         run.pool.sort(key=lambda c: (-c.final, c.id))
 
 
-_INACTIVE = Judgement("replacement", 1.0, "replacement_inactive", reason="What replaced it is itself not current")
+_INACTIVE = Judgement(
+    "replacement", 1.0, "replacement_inactive", reason="What replaced it is itself not current"
+)
 _ERASED = Judgement("replacement", 1.0, "replacement_erased", reason="What replaced it was erased")
 
 
@@ -270,7 +272,9 @@ def pack(run: Run) -> None:
     for position, candidate in enumerate(run.served, start=1):
         candidate.position, candidate.verdict, candidate.detail = position, "served", ""
         if candidate.state.inactive:
-            run.warnings["replacement_inactive"] = "A hit was replaced by something that is itself not current"
+            run.warnings["replacement_inactive"] = (
+                "A hit was replaced by something that is itself not current"
+            )
 
 
 def tokens_of(text: str) -> int:

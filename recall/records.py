@@ -21,13 +21,13 @@ It keeps the text of what was served, and no text of what was not.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from django.db import DatabaseError, connection, transaction
+from zstandard import ZstdCompressor, ZstdDecompressor
 
 from ledger.domain.hashchain import digest as sha256_of
 from ledger.domain.ids import new_id
@@ -57,14 +57,14 @@ def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, index_version: 
     total_us = sum(run.timings_us.values())
     with timed(run.timings_us, "record"):
         document = _document(run, answer, caller=caller, surface=surface, at=at, index_version=index_version)
+        row = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
         try:
-            with transaction.atomic():
-                record = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
-                record.save(force_insert=True)
-                _insert_hits(run, record)
+            with transaction.atomic(), connection.cursor() as cursor:
+                _insert(cursor, row, run)
         except DatabaseError as error:
             raise Unavailable(
-                "the record of this recall could not be written, so nothing is served", code="record_unavailable"
+                "the record of this recall could not be written, so nothing is served",
+                code="record_unavailable",
             ) from error
     answer["timings_ms"] = {name: us / 1000 for name, us in run.timings_us.items()}
     return answer
@@ -159,10 +159,10 @@ def _row(
     surface: str,
     at: UnixMs,
     total_us: int,
-) -> RecallRecord:
+) -> dict[str, Any]:
+    """The columns of `recall_recallrecord`."""
     request = run.question.request
-    grades = grade_counts(run.served)
-    return RecallRecord(
+    return dict(
         id=recall_id,
         created_at=at,
         anchor=run.question.anchor.at,
@@ -183,9 +183,13 @@ def _row(
         warnings=" ".join(sorted(run.warnings)),
         total_us=total_us,
         digest=document["digest"],
-        document=zlib.compress(orjson.dumps(document), 1),
-        **grades,
+        document=_packed(document),
+        **grade_counts(run.served),
     )
+
+
+def _packed(document: Mapping[str, Any]) -> bytes:
+    return ZstdCompressor(level=1).compress(orjson.dumps(document))
 
 
 def _belongs_to(request: RecallRequest, reach: Reach) -> str:
@@ -207,20 +211,27 @@ def _scope_id(scope: Scope) -> int:
 _VERDICTS = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}
 
 
-def _insert_hits(run: Run, record: RecallRecord) -> None:
-    """One small row for each memory served, suppressed or replaced. (Plain SQL: a recall may suppress hundreds.)"""
-    rows = [
+def _insert(cursor: Any, row: Mapping[str, Any], run: Run) -> None:
+    """The record, and one small row for each memory served, suppressed or replaced.
+
+    Plain SQL: this runs in every recall, which may suppress hundreds.
+    """
+    columns, places = ", ".join(row), ", ".join(["%s"] * len(row))
+    cursor.execute(
+        f"INSERT INTO recall_recallrecord ({columns}) VALUES ({places}) RETURNING seq", list(row.values())
+    )
+    (seq,) = cursor.fetchone()
+    hits = [
         (c.id, _VERDICTS[c.verdict], c.graded.grade, c.position)
         for c in run.considered.values()
         if c.verdict in _VERDICTS
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO recall_recordhit (record_id, memory_id, verdict, grade, rank) "
-            "SELECT %s, m.seq, value ->> 1, value ->> 2, value ->> 3 "
-            "FROM json_each(%s) JOIN vault_memory m ON m.id = value ->> 0",
-            [record.seq, orjson.dumps(rows).decode()],
-        )
+    cursor.execute(
+        "INSERT INTO recall_recordhit (record_id, memory_id, verdict, grade, rank) "
+        "SELECT %s, m.seq, value ->> 1, value ->> 2, value ->> 3 "
+        "FROM json_each(%s) JOIN vault_memory m ON m.id = value ->> 0",
+        [seq, orjson.dumps(hits).decode()],
+    )
 
 
 # ----------------------------------------------------------------------------------------------------- reading
@@ -245,7 +256,7 @@ class Stored:
 
 
 def read(row: RecallRecord) -> Stored:
-    return Stored(row, orjson.loads(zlib.decompress(bytes(row.document))))
+    return Stored(row, orjson.loads(ZstdDecompressor().decompress(bytes(row.document))))
 
 
 def record_for(reach: Reach, recall_id: str) -> Stored:
@@ -271,7 +282,7 @@ def blank_text(memory_id: str) -> int:
         with connection.cursor() as cursor:
             cursor.execute(
                 "UPDATE recall_recallrecord SET document = %s WHERE seq = %s",
-                [zlib.compress(orjson.dumps(document), 1), row.seq],
+                [_packed(document), row.seq],
             )
         changed += 1
     return changed

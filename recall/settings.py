@@ -114,7 +114,8 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "timeout": 20,
         "init_command": (
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-65536; "
-            "PRAGMA temp_store=MEMORY; PRAGMA mmap_size=268435456; PRAGMA secure_delete=ON;"
+            "PRAGMA temp_store=MEMORY; PRAGMA mmap_size=268435456; PRAGMA secure_delete=ON; "
+            "PRAGMA wal_autocheckpoint=4000;"
         ),
     }
 
@@ -178,6 +179,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Recall Ledger",
     "DESCRIPTION": "Memory for AI agents: every hit carries its validity, and every recall its record.",
     "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
 }

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from ledger.domain.instants import NotAnInstant, check_instant, parse_instant
 from ledger.domain.refusals import Invalid
@@ -27,9 +35,7 @@ def _instant(value: Any) -> Any:
     return parse_instant(value)
 
 
-Instant = Annotated[
-    int, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
-]
+Instant = Annotated[int, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 Milliseconds = Annotated[int, AfterValidator(check_instant)]
 
 

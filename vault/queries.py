@@ -113,9 +113,22 @@ def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
     with connection.cursor() as cursor:
         cursor.execute(_CHAINS, [json.dumps(sorted(memory_ids)), *seen, *seen])
         for row in cursor.fetchall():
-            id_, workspace, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance = row[:10]
+            (
+                id_,
+                workspace,
+                created_at,
+                t_valid,
+                t_invalid,
+                expires_at,
+                status,
+                archived,
+                erased,
+                provenance,
+            ) = row[:10]
             bounds = (t_valid, t_invalid, expires_at)
-            facts[id_] = Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance)
+            facts[id_] = Facts(
+                id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance
+            )
             link_id, target, relation, linked_at = row[10:]
             if link_id is not None:
                 edges.append(Edge(link_id, id_, target, relation, linked_at))

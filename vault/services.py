@@ -244,7 +244,17 @@ def revise(
             values.check_created_at(fields["created_at"], at=at)
         values.check_window(fields.get("t_valid", memory.t_valid), fields.get("t_invalid", memory.t_invalid))
         _require_free_external_id(memory, fields.get("external_id"))
+        _withdraw_trust(memory, fields, caller)
         return _apply(memory, fields, kind=_kind_of(memory, fields), caller=caller, at=at, reason=reason)
+
+
+def _withdraw_trust(memory: Memory, fields: dict[str, Any], caller: Caller) -> None:
+    """A new text is not the one that was vouched for: from a caller who may not vouch, it is a candidate again."""
+    new_text = fields.get("text", memory.text) != memory.text
+    if new_text and memory.provenance_class in ASSERTED and not caller.reach.asserts_provenance:
+        fields.setdefault("provenance_class", "candidate")
+        if fields["provenance_class"] in ASSERTED:
+            _require_assertable(fields, caller)
 
 
 def _for_writing(memory_id: str, caller: Caller, if_match: int | None) -> Memory:
@@ -303,6 +313,9 @@ def _apply(
     if verified_at is not None:
         before["verified_at"], after["verified_at"] = memory.verified_at, verified_at
         memory.verified_at = verified_at
+    elif changed.get("provenance_class", "verified") != "verified" and memory.verified_at is not None:
+        before["verified_at"], after["verified_at"] = memory.verified_at, None
+        memory.verified_at = None
     if "text" in changed:
         fulltext.remove(memory.workspace_id, [(memory.seq, memory.text)])
         fulltext.add(memory.workspace_id, [(memory.seq, changed["text"])])

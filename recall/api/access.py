@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
@@ -18,7 +19,9 @@ from ledger.domain.instants import MINUTE, UnixMs
 from recall.models import ApiKey
 from vault.services import Caller
 
-if TYPE_CHECKING:  # importing it would close a circle: rest_framework.views imports this module by its settings
+if (
+    TYPE_CHECKING
+):  # importing it would close a circle: rest_framework.views imports this module by its settings
     from rest_framework.views import APIView
 
 
@@ -40,7 +43,9 @@ class KeyAuthentication(BaseAuthentication):
         key = ApiKey.objects.filter(secret_sha256=ApiKey.hashed(secret.strip())).first()
         if key is None or not key.matches(secret.strip()) or not key.usable_at(at):
             raise AuthenticationFailed("this API key is unknown, expired or revoked")
-        if key.last_used_at is None or at - key.last_used_at > MINUTE:  # one write a minute, not one a request
+        if (
+            key.last_used_at is None or at - key.last_used_at > MINUTE
+        ):  # one write a minute, not one a request
             ApiKey.objects.filter(id=key.id).update(last_used_at=at)
         return Caller(Actor("key", key.id, key.name), key.reach), key
 
@@ -90,6 +95,16 @@ class KeyThrottle(BaseThrottle):
 
     def wait(self) -> float:
         return self._wait
+
+
+class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # spectacular has no types
+    """How the OpenAPI document names the key."""
+
+    target_class = "recall.api.access.KeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:  # noqa: ARG002  spectacular's signature
+        return {"type": "http", "scheme": "bearer"}
 
 
 def caller_of(request: Request) -> Caller:

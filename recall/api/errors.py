@@ -38,7 +38,8 @@ def envelope(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, OperationalError):
         log.exception("database error in %s", type(context.get("view")).__name__)
         return Response(
-            body("unavailable", "the database did not answer; nothing was written", hint="try again"), status=503
+            body("unavailable", "the database did not answer; nothing was written", hint="try again"),
+            status=503,
         )
     if isinstance(error, Http404):
         error = exceptions.NotFound()
@@ -61,4 +62,6 @@ def _framework_error(error: exceptions.APIException) -> Response:
 
 def unknown_address(request: HttpRequest) -> JsonResponse:
     """An address below /v1/ that does not exist."""
-    return JsonResponse(body("not_found", f"no such address: {request.path}", hint="see /v1/docs"), status=404)
+    return JsonResponse(
+        body("not_found", f"no such address: {request.path}", hint="see /v1/docs"), status=404
+    )

@@ -57,7 +57,7 @@ def if_match(request: Request) -> int | None:
         return None
     digits = given.strip().removeprefix("W/").strip('"')
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
-        raise Invalid("If-Match must be a version such as \"3\"", field="If-Match")
+        raise Invalid('If-Match must be a version such as "3"', field="If-Match")
     return int(digits)
 
 
@@ -67,7 +67,10 @@ def one(request: Request, known: tuple[str, ...]) -> dict[str, str]:
     for name, given in query_lists(request._request).items():
         if name not in known:
             raise Invalid(
-                f"unknown parameter {name}", field=name, code="unknown_field", hint=f"known: {', '.join(known)}"
+                f"unknown parameter {name}",
+                field=name,
+                code="unknown_field",
+                hint=f"known: {', '.join(known)}",
             )
         if len(given) > 1 and name != "tags":
             raise Invalid(f"{name} is given {len(given)} times", field=name)
@@ -183,7 +186,9 @@ class Bulk(APIView):
         raw = parse(BulkBody, request.data).memories
         if len(raw) > vault.MAX_BULK:
             raise Invalid(
-                f"{len(raw):,} memories; at most {vault.MAX_BULK:,} are taken at once", field="memories", code="too_large"
+                f"{len(raw):,} memories; at most {vault.MAX_BULK:,} are taken at once",
+                field="memories",
+                code="too_large",
             )
         failed: list[dict[str, Any]] = []
         rows, places = [], []
@@ -200,7 +205,9 @@ class Bulk(APIView):
             if isinstance(outcome, Refused):
                 failed.append(_failure(index, outcome))
             else:
-                done["created" if outcome.created else "unchanged"].append({"index": index, "id": outcome.memory.id})
+                done["created" if outcome.created else "unchanged"].append(
+                    {"index": index, "id": outcome.memory.id}
+                )
         failed.sort(key=lambda failure: failure["index"])
         return Response(
             {
@@ -221,7 +228,9 @@ def _failure(index: int, refusal: Refused) -> dict[str, Any]:
 class OneMemory(APIView):
     """Read, change, archive one memory."""
 
-    @extend_schema(operation_id="memory_read", parameters=[OpenApiParameter("at", str)], responses={200: MEMORY})
+    @extend_schema(
+        operation_id="memory_read", parameters=[OpenApiParameter("at", str)], responses={200: MEMORY}
+    )
     def get(self, request: Request, memory_id: str) -> Response:
         asked = one(request, ("at",))
         return answered(memory_for(caller_of(request).reach, memory_id), at=instant_of(asked, "at"))
@@ -373,7 +382,9 @@ class Links(APIView):
         return Response(link_json(link), status=201)
 
     @extend_schema(
-        operation_id="links_list", parameters=[OpenApiParameter("memory", str, required=True)], responses={200: ANY}
+        operation_id="links_list",
+        parameters=[OpenApiParameter("memory", str, required=True)],
+        responses={200: ANY},
     )
     def get(self, request: Request) -> Response:
         asked = one(request, ("memory",))

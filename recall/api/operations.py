@@ -72,9 +72,7 @@ class Quality(APIView):
     def get(self, request: Request) -> Response:
         asked = one(request, ("workspace",))
         findings = quality(scope_of(asked.get("workspace"), caller_of(request).reach), Anchor(now_ms()))
-        results = [
-            {"code": f.code, "message": f.message, "memory_ids": list(f.memory_ids)} for f in findings
-        ]
+        results = [{"code": f.code, "message": f.message, "memory_ids": list(f.memory_ids)} for f in findings]
         return Response({"results": results})
 
 
@@ -91,9 +89,13 @@ def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's sign
         connection.ensure_connection()
         parts["database"] = {"ok": True}
         missing = triggers.missing()
-        parts["ledger"] = {"ok": not missing} | ({"reason": f"missing guards: {', '.join(missing)}"} if missing else {})
+        parts["ledger"] = {"ok": not missing} | (
+            {"reason": f"missing guards: {', '.join(missing)}"} if missing else {}
+        )
         parts["index"] = {"ok": True, "engine": installed_index().version}
     except DatabaseError as error:
         parts["database"] = {"ok": False, "reason": str(error)}
     ready = all(part["ok"] for part in parts.values())
-    return JsonResponse({"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503)
+    return JsonResponse(
+        {"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503
+    )

@@ -102,7 +102,9 @@ class Recalls(APIView):
             limit=parse_limit(asked.get("limit")),
         )
         results = [record_json(row) for row in page.rows]
-        return Response({"results": results, **paged_links(request, page.next, page.previous)}, headers=NO_STORE)
+        return Response(
+            {"results": results, **paged_links(request, page.next, page.previous)}, headers=NO_STORE
+        )
 
 
 class OneRecall(APIView):
@@ -117,7 +119,10 @@ def stored_json(stored: Stored) -> dict[str, Any]:
     document = stored.document
     return {
         **record_json(stored.row),
-        **{name: document[name] for name in ("request", "scope", "policy", "index", "embedder", "ledger_head", "answer")},
+        **{
+            name: document[name]
+            for name in ("request", "scope", "policy", "index", "embedder", "ledger_head", "answer")
+        },
         "candidates": stored.candidates,
         "candidate_count": stored.row.candidates,
     }

@@ -22,6 +22,8 @@ urlpatterns = [
     path("events", operations.Events.as_view()),
     path("events/<str:event_id>", operations.OneEvent.as_view()),
     path("quality", operations.Quality.as_view()),
-    path("schema", SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[]), name="schema"),
+    path(
+        "schema", SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[]), name="schema"
+    ),
     re_path(r"^.*$", errors.unknown_address),
 ]

@@ -84,8 +84,6 @@ def require_answerable(request: RecallRequest) -> None:
             hint=f"it has: {', '.join(AVAILABLE)}",
         )
     if request.by_tag_only and not (request.tags or request.category or request.tags_match == "exact"):
-        raise Invalid(
-            "an empty query needs a tag or a category", field="query", code="query_required"
-        )
+        raise Invalid("an empty query needs a tag or a category", field="query", code="query_required")
     if request.start is not None and request.end is not None and request.end <= request.start:
         raise Invalid("end is not after start", field="end")

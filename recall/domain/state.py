@@ -147,7 +147,9 @@ def states_of(
     """The states of many memories; each chain is walked once, however many of its members are asked for."""
     ends: dict[str, End] = {}
     return {
-        memory_id: _state(facts[memory_id], _end_of(memory_id, facts, successions, anchor, ends), successions, anchor)
+        memory_id: _state(
+            facts[memory_id], _end_of(memory_id, facts, successions, anchor, ends), successions, anchor
+        )
         for memory_id in ids
     }
 

@@ -115,7 +115,9 @@ def _search(
 
 
 def _found(row: tuple[Any, ...], workspace: str) -> Found:
-    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, score, open_, _ = row
+    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, score, open_, _ = (
+        row
+    )
     bounds = (t_valid, t_invalid, expires_at)
     facts = Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance)
     return Found(facts, score, bool(open_))
@@ -179,8 +181,7 @@ def _filters(request: RecallRequest) -> tuple[str, list[Any]]:
 _TAGS = "SELECT 1 FROM vault_memorytag t WHERE t.memory_id = m.seq"
 _HAS_ANY = f"EXISTS ({_TAGS} AND t.tag IN (SELECT value FROM json_each(%s)))"
 _HAS_ALL = (
-    "NOT EXISTS (SELECT 1 FROM json_each(%s) AS wanted WHERE NOT EXISTS "
-    f"({_TAGS} AND t.tag = wanted.value))"
+    f"NOT EXISTS (SELECT 1 FROM json_each(%s) AS wanted WHERE NOT EXISTS ({_TAGS} AND t.tag = wanted.value))"
 )
 _UNTAGGED = f"NOT EXISTS ({_TAGS})"
 _HAS_OTHERS = f"EXISTS ({_TAGS} AND t.tag NOT IN (SELECT value FROM json_each(%s)))"

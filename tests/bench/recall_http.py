@@ -71,7 +71,12 @@ def served(data_dir: Path, workers: int) -> Iterator[int]:
 def manage(data_dir: Path, *arguments: str) -> str:
     env = {**os.environ, "RECALL_DATA_DIR": str(data_dir)}
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=env, check=True, capture_output=True, text=True
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return done.stdout
 
@@ -122,7 +127,13 @@ def ask(port: int, key: str, asked: list[str], workspace: str) -> tuple[list[flo
     took: list[float] = []
     stages: dict[str, list[float]] = defaultdict(list)
     for question in asked:
-        body = {"query": question, "workspace": workspace, "mode": "lexical", "profile": "validity", "limit": 10}
+        body = {
+            "query": question,
+            "workspace": workspace,
+            "mode": "lexical",
+            "profile": "validity",
+            "limit": 10,
+        }
         seconds, answer = client.post("/v1/recall", body)
         took.append(seconds * 1000)
         for stage, ms in answer["timings_ms"].items():
@@ -131,7 +142,9 @@ def ask(port: int, key: str, asked: list[str], workspace: str) -> tuple[list[flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--memories", type=int, default=10_000)
     parser.add_argument("--elsewhere", type=int, default=0, help="memories of another workspace beside them")
     parser.add_argument("--questions", type=int, default=300)
@@ -150,7 +163,9 @@ def main() -> None:
             ask(port, key, questions(40), "bench")  # warm up
             results: list[Any] = []
             threads = [
-                threading.Thread(target=lambda: results.append(ask(port, key, questions(options.questions), "bench")))
+                threading.Thread(
+                    target=lambda: results.append(ask(port, key, questions(options.questions), "bench"))
+                )
                 for _ in range(options.clients)
             ]
             started = time.perf_counter()
@@ -161,12 +176,15 @@ def main() -> None:
             wall = time.perf_counter() - started
     took = [ms for result, _ in results for ms in result]
     print(f"{options.memories:,} memories (+{options.elsewhere:,} elsewhere), {options.clients} client(s)")
-    print(f"{'request':<10} p50 {percentile(took, 0.5):7.2f}  p95 {percentile(took, 0.95):7.2f} ms  {len(took) / wall:.0f}/s")
+    rate = len(took) / wall
+    print(f"{'request':<10} p50 {percentile(took, 0.5):7.2f}  p95 {percentile(took, 0.95):7.2f} ms  {rate:.0f}/s")
     total = statistics.fmean(took)
     for stage in results[0][1]:
         values = [ms for _, stages in results for ms in stages[stage]]
         share = statistics.fmean(values) / total
-        print(f"{stage:<10} p50 {percentile(values, 0.5):7.2f}  p95 {percentile(values, 0.95):7.2f} ms  {share:5.1%}")
+        print(
+            f"{stage:<10} p50 {percentile(values, 0.5):7.2f}  p95 {percentile(values, 0.95):7.2f} ms  {share:5.1%}"
+        )
 
 
 if __name__ == "__main__":

@@ -68,7 +68,11 @@ def api_for(db: None) -> Callable[..., Api]:
 
     def made(scopes: str = "read,write,admin", *, workspace: str | None = None, **fields: Any) -> Api:
         key, secret = create_api_key(
-            f"key of {workspace}", scopes=scopes.split(","), workspace=workspace, at=time.time_ns() // 1_000_000, **fields
+            f"key of {workspace}",
+            scopes=scopes.split(","),
+            workspace=workspace,
+            at=time.time_ns() // 1_000_000,
+            **fields,
         )
         return Api(Client(raise_request_exception=True), secret, key.id)
 

@@ -15,7 +15,11 @@ CASES = Path(__file__).parent.parent / "conformance"
 STATE = json.loads((CASES / "state.json").read_text())["cases"]
 VALIDITY = json.loads((CASES / "validity.json").read_text())["cases"]
 # Recall never serves another workspace's memory, so this one is held against the pure function alone.
-SERVABLE = [case for case in VALIDITY if case["query_workspace"] in (None, case["entity_workspace"]) or not case["entity_workspace"]]
+SERVABLE = [
+    case
+    for case in VALIDITY
+    if case["query_workspace"] in (None, case["entity_workspace"]) or not case["entity_workspace"]
+]
 
 
 def names(cases: list[dict[str, Any]]) -> list[str]:
@@ -32,7 +36,9 @@ class Stage:
             fields = {name: value for name, value in memory.items() if name != "id"}
             self.real[memory["id"]] = api.stored(**fields)["id"]
         for link in case["links"]:
-            api.linked(self.real[link["from"]], self.real[link["to"]], link["type"], created_at=link["created_at"])
+            api.linked(
+                self.real[link["from"]], self.real[link["to"]], link["type"], created_at=link["created_at"]
+            )
         self.short = {real: short for short, real in self.real.items()}
 
     def ask(self) -> tuple[int, dict[str, Any]]:
@@ -69,9 +75,13 @@ def test_state_case(api: Any, case: dict[str, Any]) -> None:
         "suppressed_set": lambda want: sorted(stage.suppressed(answer)) == sorted(want),
         "suppressed_count": lambda want: answer["state_filter"]["suppressed_count"] == want,
         "replacement_count": lambda want: answer["state_filter"]["replacement_count"] == want,
-        "replacement_filtered_count": lambda want: answer["state_filter"]["replacement_filtered_count"] == want,
+        "replacement_filtered_count": lambda want: (
+            answer["state_filter"]["replacement_filtered_count"] == want
+        ),
         "no_state_filter": lambda want: ("state_filter" not in answer) == want,
-        "match_type": lambda want: all(stage.hit(answer, id_)["match_type"] == type_ for id_, type_ in want.items()),
+        "match_type": lambda want: all(
+            stage.hit(answer, id_)["match_type"] == type_ for id_, type_ in want.items()
+        ),
         "state_replaces": lambda want: all(
             stage.real[old] in stage.hit(answer, new)["state_replaces"] for new, old in want.items()
         ),

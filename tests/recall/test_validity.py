@@ -198,7 +198,12 @@ def test_every_signal_at_once_stands_in_the_policy_s_order() -> None:
     worst = memory(
         workspace="w", created_at=T - 45 * DAY, provenance_class="verified", status="deprecated", expires_at=T
     )
-    found = grade(worst, at=T, workspace="w", notes=(Judgement("n", 1.0, "contradicted"), Judgement("n", 1.0, "replacement_inactive")))
+    found = grade(
+        worst,
+        at=T,
+        workspace="w",
+        notes=(Judgement("n", 1.0, "contradicted"), Judgement("n", 1.0, "replacement_inactive")),
+    )
     assert found.signals == [
         "freshness:0.354",
         "scope:exact",
@@ -412,7 +417,13 @@ def test_extra_signals_change_neither_grade_nor_multiplier(
     facts: Facts, at: int, asked: str | None, how: str | None
 ) -> None:
     plain = grade(facts, at=at, workspace=asked, superseded_by=how)
-    marked = grade(facts, at=at, workspace=asked, superseded_by=how, notes=(Judgement("note", 1.0, "replacement_inactive"),))
+    marked = grade(
+        facts,
+        at=at,
+        workspace=asked,
+        superseded_by=how,
+        notes=(Judgement("note", 1.0, "replacement_inactive"),),
+    )
     assert (marked.grade, marked.multiplier, marked.cause) == (plain.grade, plain.multiplier, plain.cause)
     assert marked.signals == [*plain.signals, "replacement_inactive"]
 
