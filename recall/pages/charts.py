@@ -200,9 +200,13 @@ def _bands_in_words(bands: Sequence[AgeBand], weights: Weights) -> str:
 # --- waterfall ----------------------------------------------------------------------------------------
 
 _FALL_ROW, _FALL_TOP, _FALL_BAR = 24, 4, 14
-_FALL_FROM, _FALL_TO = 36.0, 80.0  # percent of the width: labels before, numbers after
-_FALL_LOWS, _FALL_HIGH = (0.25, 0.05, 0.01), 1.5
-_FALL_TICKS = (0.01, 0.03, 0.1, 0.3, 0.5, 1.0)
+_FALL_FROM, _FALL_TO = 38.0, 77.0  # percent of the width: labels before, numbers after
+_FALL_HIGH = 1.5
+_FALL_TICKS = {
+    0.25: (0.3, 0.5, 1.0),
+    0.05: (0.1, 0.3, 1.0),
+    0.01: (0.01, 0.1, 1.0),
+}  # by where the axis starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +232,7 @@ def waterfall(*, factors: Sequence[tuple[str, float]], multiplier: float, uid: s
     printed, total = spell_product([factor for _, factor in factors], multiplier)
     running = _running_products([factor for _, factor in factors])
     smallest = min(*running, multiplier)
-    scale = _Scale(next((low for low in _FALL_LOWS if low <= smallest), _FALL_LOWS[-1]))
+    scale = _Scale(next((low for low in _FALL_TICKS if low <= smallest), min(_FALL_TICKS)))
     bottom = _FALL_TOP + _FALL_ROW * (len(factors) + 1)
     rows: list[SafeString] = []
     for i, (label, factor) in enumerate(factors):
@@ -291,7 +295,7 @@ def _off_scale(value: float, y: int, scale: _Scale) -> SafeString:
 
 
 def _fall_axis(bottom: int, scale: _Scale) -> Iterable[SafeString]:
-    for tick in (tick for tick in _FALL_TICKS if scale.holds(tick)):
+    for tick in _FALL_TICKS[scale.low]:
         x = _pc(scale.x(tick))
         yield _el("line", cls="threshold" if tick == 1 else "grid", x1=x, x2=x, y1=0, y2=bottom)
         yield _el("text", f"{tick:g}", cls="middle", x=x, y=bottom + 11)
