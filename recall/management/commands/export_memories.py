@@ -1,4 +1,4 @@
-"""Write memories and links out as JSON lines: `export_memories [--workspace W] [--history] [--output FILE]`."""
+"""Write memories out as JSON lines: `export_memories [--workspace W] [--history] [--output FILE]`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ USAGE = 2
 
 class Command(BaseCommand):
     help = (
-        "Export memories and the links between them, as import_memories --format jsonl reads them. Only what is "
-        "current, unless --history asks for everything: that is what a restore needs."
+        "Export memories and the links between them, as import_memories --format jsonl reads them. Only what "
+        "is current, unless --history asks for everything: that is what a restore needs."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--workspace", help='only this workspace ("" is the global one); default: every one')
-        parser.add_argument("--history", action="store_true", help="also what is no longer, or not yet, current")
+        parser.add_argument(
+            "--workspace", help='only this workspace ("" is the global one); default: every one'
+        )
+        parser.add_argument(
+            "--history", action="store_true", help="also what is no longer, or not yet, current"
+        )
         parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 
     def handle(self, *, workspace: str | None, history: bool, output: Path | None, **_: Any) -> None:
@@ -50,7 +54,7 @@ def _write(file: BinaryIO, workspace: str | None, anchor: Anchor | None) -> None
 
 
 def lines(*, workspace: str | None, anchor: Anchor | None) -> Iterator[bytes]:
-    """Memories in order of their making, then links from the oldest; with an anchor, only what is current at it."""
+    """Memories as they were made, then links from the oldest; with an anchor, only what is current at it."""
     for memories in _pages_of_memories(workspace):
         current = _current({memory.id for memory in memories}, anchor)
         yield from (memory_line(memory) for memory in memories if memory.id in current)
@@ -78,8 +82,10 @@ def _pages_of_memories(workspace: str | None) -> Iterator[list[Memory]]:
 
 
 def _pages_of_links(workspace: str | None) -> Iterator[list[MemoryLink]]:
-    """In order of (created_at, id), which decides between links; a keyset would need an index of that order."""
-    links = MemoryLink.objects.select_related("source__workspace", "target__workspace").order_by("created_at", "id")
+    """In order of (created_at, id), which decides between links; no index has it, so no keyset walks it."""
+    links = MemoryLink.objects.select_related("source__workspace", "target__workspace").order_by(
+        "created_at", "id"
+    )
     if workspace is not None:
         links = links.filter(source__workspace__name=workspace)
     yield from _paged(links.iterator(chunk_size=PAGE))

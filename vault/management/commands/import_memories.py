@@ -1,0 +1,93 @@
+"""Bring memories in from a file: `import_memories FILE --format F [--workspace W] [--dry-run]`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+from argparse import ArgumentParser
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
+
+from ledger.domain.actors import Actor
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import Refused
+from vault.domain.access import Reach
+from vault.importers.run import FORMATS, Import, finish, on_a_copy, started
+from vault.models import ImportRun
+from vault.services import Caller
+
+USAGE = 2
+
+
+class Command(BaseCommand):
+    help = (
+        "Import memories. Rows are committed in batches; the same command again goes on where it stopped. "
+        "Exit status: 0 every row went in, 1 some were refused (each is listed), 2 the command cannot run."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", type=Path, help="a file; for memora a folder or tar.gz")
+        parser.add_argument("--format", required=True, choices=sorted(FORMATS))
+        parser.add_argument("--workspace", help="put every row there, whatever it names itself")
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="say what would happen, on a temporary copy of the database",
+        )
+
+    def handle(self, *, file: Path, format: str, workspace: str | None, dry_run: bool, **_: Any) -> None:
+        if not file.exists():
+            raise CommandError(f"there is no such file: {file}", returncode=USAGE)
+        job = Import(file, FORMATS[format], workspace, _caller(), _now)
+        try:
+            with on_a_copy() if dry_run else nullcontext():
+                self._import(job, dry_run=dry_run)
+        except (Refused, OSError) as error:
+            raise CommandError(f"{file}: {error}", returncode=USAGE) from error
+
+    def _import(self, job: Import, *, dry_run: bool) -> None:
+        total = job.format.count(job.source)
+        run = started(job)
+        if run.finished_at is not None:
+            self.stdout.write("This import is finished already; nothing was changed.")
+        elif run.rows_done:
+            self.stdout.write(f"Resuming after row {run.rows_done:,}.")
+        with tqdm(total=total, initial=run.rows_done, unit=" rows", file=sys.stderr, disable=None) as bar:
+            run = finish(run, job, progress=lambda rows: bar.update(rows) and None)
+        self._report(run, dry_run=dry_run)
+        if run.refused_count:
+            raise SystemExit(1)
+
+    def _report(self, run: ImportRun, *, dry_run: bool) -> None:
+        for refusal in run.refused:
+            at_fault = f", {refusal['field']}" if refusal["field"] else ""
+            self.stdout.write(
+                f"refused row {refusal['row']} ({refusal['place']}{at_fault}): {refusal['message']}"
+            )
+        if run.refused_count > len(run.refused):
+            self.stdout.write(f"… and {run.refused_count - len(run.refused):,} more refused rows")
+        self.stdout.write(
+            f"{run.rows_done:,} rows: {run.created:,} stored, {run.unchanged:,} there already, "
+            f"{run.skipped:,} with nothing to store, {run.refused_count:,} refused."
+        )
+        if dry_run:
+            self.stdout.write("Dry run: nothing was written.")
+
+
+def _now() -> UnixMs:
+    return time.time_ns() // 1_000_000
+
+
+def _caller() -> Caller:
+    """The system user, who may do everything: whoever can run this command can open the database."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in some containers
+        user = str(os.getuid())
+    return Caller(Actor(kind="cli", id=user, label=user), Reach.everything())
