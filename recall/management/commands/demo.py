@@ -1,4 +1,4 @@
-"""`manage.py demo [--port N] [--data-dir DIR] [--reset]`: everything for a first look, in a directory of its own."""
+"""`manage.py demo [--port N] [--data-dir DIR] [--reset]`: all for a first look, in a directory of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from recall.management.demo.load import OPERATOR, SURFACE, Loaded, load
 USAGE = 2
 HOST = "127.0.0.1"
 MARKER = "demo-marker"
-MADE_HERE = "Made by `manage.py demo`, whose --reset deletes the database and static files beside this file.\n"
+MADE_HERE = (
+    "Made by `manage.py demo`, whose --reset deletes the database and static files beside this file.\n"
+)
 DATABASE = "recall.sqlite3"
 
 
@@ -36,8 +38,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=8000)
-        parser.add_argument("--data-dir", type=Path, help="default: the folder demo in RECALL_DATA_DIR (./var)")
-        parser.add_argument("--reset", action="store_true", help="delete what an earlier demo made, and start over")
+        parser.add_argument(
+            "--data-dir", type=Path, help="default: the folder demo in RECALL_DATA_DIR (./var)"
+        )
+        parser.add_argument(
+            "--reset", action="store_true", help="delete what an earlier demo made, and start over"
+        )
         parser.add_argument("--no-serve", action="store_true", help="load and print, then end")
 
     def handle(self, *, port: int, data_dir: Path | None, reset: bool, no_serve: bool, **_: Any) -> None:
@@ -85,13 +91,13 @@ def require_free(port: int) -> None:
 
 
 def require_own(folder: Path) -> None:
-    """Refuse a directory that holds anything but a demo; one with nothing but a secret key counts as empty."""
+    """Refuse a directory that holds anything but a demo; one with only a secret key counts as empty."""
     if not folder.exists() or (folder / MARKER).exists():
         return
     if not folder.is_dir() or any(entry.name != "secret_key" for entry in folder.iterdir()):
         raise CommandError(
-            f"{folder} was not made by this command, so the demo neither writes nor deletes there: name a new "
-            "or empty directory with --data-dir",
+            f"{folder} was not made by this command, so the demo neither writes nor deletes there: name a "
+            "new or empty directory with --data-dir",
             returncode=USAGE,
         )
 
@@ -125,7 +131,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def clear(folder: Path) -> None:
-    """Delete the demo's database and static files, and nothing else that somebody may have put beside them."""
+    """Delete the demo's database and static files, and nothing that somebody put beside them."""
     for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
         (folder / name).unlink(missing_ok=True)
     if (folder / "static").is_dir():
@@ -133,11 +139,14 @@ def clear(folder: Path) -> None:
 
 
 def summary(loaded: Loaded, *, seconds: float) -> str:
-    return (
-        f"Loaded in {seconds:.1f} s: {loaded.memories} memories and {loaded.links} links of a made-up team, in the "
-        f"workspaces studio, ops and the global one.\n"
-        f"{loaded.recalls} recalls were run as of instants in the last 30 days; nobody asked them then. Their records "
-        f'are dated so and name the surface "{SURFACE}". Ledger events are dated now, when they were written.'
+    return "\n".join(
+        [
+            f"Loaded in {seconds:.1f} s: {loaded.memories} memories and {loaded.links} links of a made-up team, in "
+            "the workspaces studio, ops and the global one.",
+            f"{loaded.recalls} recalls were run as of instants in the last 30 days; nobody asked them then. Their "
+            f'records are dated so and name the surface "{SURFACE}".',
+            "Ledger events are dated now, when they were written.",
+        ]
     )
 
 
@@ -151,7 +160,10 @@ def access(loaded: Loaded | None, folder: Path, port: int) -> str:
         lines += ["", "Both secrets are shown this once; only their hashes are kept."]
     else:
         here = f"RECALL_DATA_DIR={folder} {Path(sys.executable).name} manage.py"
-        lines += ["", "Password and API key were shown at the first start. New ones, without losing anything:"]
+        lines += [
+            "",
+            "Password and API key were shown at the first start. New ones, without losing anything:",
+        ]
         lines += [f"  {here} changepassword {OPERATOR}"]
         lines += [f"  KEY=$({here} create_api_key me)"]
         lines += ["or start over with: manage.py demo --reset"]
@@ -162,8 +174,8 @@ def access(loaded: Loaded | None, folder: Path, port: int) -> str:
             "",
             "Three things to try in another terminal: ask, see what was recorded, see what needs a look.",
             "",
-            f"curl -sG {url}/v1/recall {auth} --data-urlencode 'query=Why is the portfolio outline postponed?' "
-            "-d workspace=studio -d profile=validity -d state_debug=true",
+            f"curl -sG {url}/v1/recall {auth} -d workspace=studio -d profile=validity -d state_debug=true "
+            "--data-urlencode 'query=Why is the portfolio outline postponed?'",
             f"curl -s '{url}/v1/recalls?workspace=studio&limit=3' {auth}",
             f"curl -s {url}/v1/quality {auth}",
             "",

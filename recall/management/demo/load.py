@@ -20,7 +20,7 @@ from vault.domain.access import GLOBAL, Reach
 from vault.models import Memory
 from vault.services import Caller, link, remember, revise, verify
 
-SURFACE = "demo"  # what the record of a replayed question names as the place where it was asked
+SURFACE = "demo"  # what the record of such a question names as the place where it was asked
 OPERATOR = "operator"
 
 
@@ -40,7 +40,7 @@ def is_loaded() -> bool:
 
 
 def load(at: UnixMs) -> Loaded | None:
-    """Load the story as of `at`, with people, keys and replayed questions; None where it is there already."""
+    """Load the story as of `at`, with people, keys and answered questions; None where it is there already."""
     with transaction.atomic():
         if is_loaded():
             return None
@@ -51,7 +51,7 @@ def load(at: UnixMs) -> Loaded | None:
         callers = {OPERATOR: operator, **_agents(told, at), **_curators(told)}
         _tell(told, callers, at)
         for question in told.questions:
-            replay(question, callers[question.by])
+            ask(question, callers[question.by])
     kinds = [type(step) for step in told.steps]
     return Loaded(kinds.count(Note), kinds.count(Tie), len(told.questions), password, key)
 
@@ -115,7 +115,7 @@ def _act(act: Act, memory_id: str, caller: Caller, at: UnixMs) -> None:
     revise(memory_id, changes[act.name], caller=caller, at=at, reason=act.reason)
 
 
-def replay(question: Asked, caller: Caller) -> dict[str, Any]:
+def ask(question: Asked, caller: Caller) -> dict[str, Any]:
     """Ask a question as of a past instant, and date its record then.
 
     The anchor is given and lies a millisecond before, so that only what existed at that instant is seen.

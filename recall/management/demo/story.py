@@ -1,13 +1,13 @@
-"""The demo's story, read from the files beside this module: a team's agent memory of five months, and its questions.
+"""The demo's story, read from the files beside this module: what a team's agents remember and ask.
 
-1. Days count from the moment of loading: `at = -12` is twelve days ago, `until = 9` the midnight (UTC) that begins
-   the day nine days ahead. `{+9}` in a text becomes that day's date.
+1. Days count from the moment of loading: `at = -12` is twelve days ago, `until = 9` the midnight (UTC) that
+   begins the day nine days ahead. `{+9}` in a text becomes that day's date.
 2. A thread gives its memories tags, category and author, where they name none of their own.
 3. `replaces` and `invalidates` name the older memory whose place this one takes; `contradicts`, `derives` and
-   `relates` name others. Each becomes a link, made when the younger of the two was. What else is linked stands
-   under `links`.
-4. `verified`, `corroborated`, `rejected`, `deprecated`, `retracted`, `archived` and `erased` hold the reason for
-   which a person did that to the memory.
+   `relates` name others. Each becomes a link, made when the younger of the two was. What else is linked
+   stands under `links`.
+4. `verified`, `corroborated`, `rejected`, `deprecated`, `retracted`, `archived` and `erased` hold the reason
+   for which a person did that to the memory.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`steps` in the order in which they happened; `agents` and `curators` name the workspace they belong to."""
+    """`steps` in the order in which they happened; `agents` and `curators` name their workspaces."""
 
     agents: dict[str, str]
     curators: dict[str, list[str]]
@@ -129,7 +129,20 @@ def _steps(told: dict[str, Any], now: UnixMs) -> list[Note | Tie | Act]:
 
 
 def _note(row: dict[str, Any], thread: dict[str, Any], *, workspace: str, now: UnixMs) -> Note:
-    known = {"id", "at", "text", "by", "since", "until", "expires", "source", "reason", "provenance", *LINKS, *ACTS}
+    known = {
+        "id",
+        "at",
+        "text",
+        "by",
+        "since",
+        "until",
+        "expires",
+        "source",
+        "reason",
+        "provenance",
+        *LINKS,
+        *ACTS,
+    }
     if unknown := row.keys() - known:
         raise ValueError(f"the story's {row.get('id')} holds {', '.join(sorted(unknown))}")
     hour = crc32(row["id"].encode()) % 300 * MINUTE  # else all of it would have happened at one time of day
