@@ -32,14 +32,14 @@ def database(tmp_path: Path, manage: Callable[..., subprocess.CompletedProcess[s
 
 
 def source_in(folder: Path) -> Path:
-    """Memories with a bad row each 100, and links along them each 10."""
+    """Memories with a bad row each 100, and a link each 50 (but where a bad row is)."""
     path = folder / "in.jsonl"
     with path.open("w") as file:
         for number in range(ROWS):
             row: dict[str, Any] = {"text": f"memory {number} " + "word " * 20, "external_id": f"m{number}"}
             if number % 100 == 99:
                 row = {"text": ""}
-            elif number % 10 == 9:
+            elif number % 50 == 49:
                 row = {
                     "kind": "link",
                     "from": f"m{number - 2}",
@@ -82,7 +82,7 @@ def expected(done: int) -> tuple[int, int, int]:
     """(memories, links, refused) of the first `done` rows."""
     numbers = range(done)
     refused = sum(number % 100 == 99 for number in numbers)
-    links = sum(number % 10 == 9 for number in numbers) - refused
+    links = sum(number % 50 == 49 for number in numbers) - refused
     return done - links - refused, links, refused
 
 

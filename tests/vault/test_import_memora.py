@@ -180,6 +180,29 @@ def test_a_document_that_loses_a_part_lives_on_without_it(importing: Callable[..
     )
 
 
+def test_what_was_replaced_does_not_come_back_when_its_replacement_is_deleted(
+    importing: Callable[..., ImportRun],
+) -> None:
+    importing(
+        session(1, "add", likes("Joan Crawford")),
+        session(2, "update", likes("Grace Kelly", old_item="Joan Crawford")),
+        session(3, "update", likes("Rita Hayworth", old_item="Grace Kelly")),
+        session(4, "delete", likes("Rita Hayworth"), date="2025-06-02"),
+    )
+    assert [of(number).t_invalid for number in (1, 2, 3)] == [SECOND] * 3
+
+
+def test_an_event_that_moved_to_an_earlier_day_is_over_everywhere_on_that_day(
+    importing: Callable[..., ImportRun],
+) -> None:
+    importing(
+        session(1, "add", event("Seed fair", "+11 days")),
+        session(2, "update", event("Seed fair", "+7 days")),
+        session(3, "update", event("Seed fair", "+4 days")),
+    )
+    assert [of(number).facts.expiry for number in (1, 2, 3)] == [FIRST + 5 * DAY] * 3
+
+
 def test_an_event_that_moves_replaces_itself_and_expires_when_its_day_is_over(
     importing: Callable[..., ImportRun],
 ) -> None:
@@ -303,10 +326,13 @@ def test_an_import_that_grew_by_a_session_adds_that_session_only(importing: Call
         session(2, "update", likes("Grace Kelly", old_item="Joan Crawford")),
         session(3, "add", todo("Prune")),
         session(4, "delete", todo("Prune")),
+        session(6, "add", event("Seed fair", "+11 days")),
+        session(7, "update", event("Seed fair", "+7 days")),
+        session(8, "update", event("Seed fair", "+4 days")),
     )
     events = ContextEvent.objects.count()
     run = importing(session(5, "add", todo("Order seeds")))
-    assert (run.unchanged, run.created) == (4, 1)
+    assert (run.unchanged, run.created) == (7, 1)
     assert ContextEvent.objects.count() == events + 1
 
 

@@ -10,7 +10,9 @@
    ledger, as the reason of the change.
 4. `delete` ends the memory it names: `t_invalid` is the day. From a document it takes parts (a stakeholder, a
    decision), so what is left of the document lives on in a new memory, linked like an update.
-5. A calendar event expires when its day is over.
+   What the deleted memory had replaced ends with it: a memory whose replacement no longer holds would be
+   current again.
+5. A calendar event expires when its day is over; where it has moved, it ends everywhere when its new day is.
 6. A session that changes what was never told is refused, with what it names.
 """
 
@@ -187,23 +189,24 @@ def _date(at: UnixMs) -> str:
 # ---------------------------------------------------------------------------------------------- sessions
 
 
+Chain: TypeAlias = list[str]  # external ids of what was told of one thing, each replaced by the next
+
+
 class Persona:
-    """One persona's sessions so far: under which external id each thing that may still change is stored."""
+    """One persona's sessions so far: the chains of each thing that may still change."""
 
     def __init__(self) -> None:
-        self.standing: dict[Key, list[str]] = {}
+        self.standing: dict[Key, list[Chain]] = {}
 
-    def newest(self, key: Key | None) -> str | None:
-        """The memory that a change of this thing refers to."""
-        return self.standing[key][-1] if key is not None and self.standing.get(key) else None
-
-    def stored(self, key: Key | None, external_id: str) -> None:
+    def told(self, key: Key | None, chain: Chain) -> None:
+        """A thing stands, at the end of its chain, until it is taken."""
         if key is not None:
-            self.standing.setdefault(key, []).append(external_id)
+            self.standing.setdefault(key, []).append(chain)
 
-    def ended(self, key: Key | None) -> None:
-        if key is not None:
-            self.standing[key].pop()
+    def take(self, key: Key | None) -> Chain | None:
+        """The chain that a change of this thing refers to: the newest; None where nothing stands."""
+        chains = self.standing.get(key) if key is not None else None
+        return chains.pop() if chains else None
 
 
 def steps_of(
@@ -235,7 +238,7 @@ def steps_of(
         new["expires_at"] = told.expires_at
     if change == "add":
         new["text"] = "\n".join([told.text, *(f"“{said}”" for said in words)])
-        persona.stored(told.key, external_id)
+        persona.told(told.key, [external_id])
         return (Remember(new),)
     return _change(change, new, told, persona, reason=" ".join(words)[:MAX_REASON])
 
@@ -244,20 +247,24 @@ def _change(
     change: Change, new: dict[str, Any], told: Told, persona: Persona, *, reason: str
 ) -> tuple[Step, ...]:
     workspace, day = new["workspace"], new["created_at"]
-    old = persona.newest(told.replaces)
-    if old is None:
+    chain = persona.take(told.replaces)
+    if chain is None:
         named = " / ".join(told.replaces or (told.category,))
         raise Unprocessable(f"nothing that is still there matches: {named}", field="operation_details")
-    end = Revise(workspace, old, {"t_invalid": day}, reason)
-    persona.ended(told.replaces)
+
+    def ended(external_ids: Chain, at: UnixMs) -> tuple[Step, ...]:
+        return tuple(Revise(workspace, name, {"t_invalid": at}, reason) for name in external_ids)
+
     if change == "delete" and not told.partial:
-        return (end,)
-    persona.stored(told.key, new["external_id"])
+        return ended(chain, day)
+    persona.told(told.key, [*chain, new["external_id"]])
     replace = (
         Remember(new, reason),
-        Join(workspace, old, new["external_id"], EVOLVED_INTO, created_at=day, reason=reason),
+        Join(workspace, chain[-1], new["external_id"], EVOLVED_INTO, created_at=day, reason=reason),
     )
-    return (*replace, end) if change == "delete" else replace
+    if change == "delete":
+        return (*replace, *ended(chain[-1:], day))
+    return replace if told.expires_at is None else (*replace, *ended(chain, told.expires_at))
 
 
 def _words(session: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,7 @@ BATCH = 200
 MAX_KEPT = 1_000
 
 Outcome: TypeAlias = Literal["created", "unchanged", "skipped"] | Refused
-Progress: TypeAlias = Callable[[int], None]
+Progress: TypeAlias = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,21 @@ def _outcome(row: Row, *, caller: Caller, at: UnixMs) -> Outcome:
         return "unchanged"
     try:
         with transaction.atomic():
-            changed = [_take(step, caller=caller, at=at) for step in row.steps]
+            changed = _take_all(row.steps, caller=caller, at=at)
     except Refused as refusal:
         return refusal
-    return "created" if any(changed) else "unchanged"
+    return "created" if changed else "unchanged"
+
+
+def _take_all(steps: Sequence[Step], *, caller: Caller, at: UnixMs) -> bool:
+    """Take a row's steps; where its memory is there already it was taken before, and what it did is not redone."""
+    changed = False
+    for step in steps:
+        took = _take(step, caller=caller, at=at)
+        if isinstance(step, Remember) and not took:
+            return False
+        changed = changed or took
+    return changed
 
 
 def _is_erased(row: Row) -> bool:

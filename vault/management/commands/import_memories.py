@@ -59,7 +59,7 @@ class Command(BaseCommand):
         elif run.rows_done:
             self.stdout.write(f"Resuming after row {run.rows_done:,}.")
         with tqdm(total=total, initial=run.rows_done, unit=" rows", file=sys.stderr, disable=None) as bar:
-            run = finish(run, job, progress=lambda rows: bar.update(rows) and None)
+            run = finish(run, job, progress=bar.update)
         self._report(run, dry_run=dry_run)
         if run.refused_count:
             raise SystemExit(1)
