@@ -102,6 +102,10 @@ class RecallRecord(models.Model):
             raise AppendOnly("recall records are never changed")
         super().save(*args, **kwargs)
 
+    @property
+    def warning_codes(self) -> list[str]:
+        return self.warnings.split()
+
 
 class RecordHit(models.Model):
     """One memory that a recall served, suppressed or replaced: "which recalls served this" is a look-up.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import BigIntegerField, Count, ExpressionWrapper, F, Q, Sum
 
 from ledger.domain.instants import DAY, UnixMs, utc
 from recall.domain import state as rules
 from recall.domain.state import CURRENT, LONG_CHAIN, Anchor, State, Successions, standing_reason
+from recall.domain.validity import GRADES
 from recall.models import RecallRecord, RecordHit
 from recall.paging import Cursor, Page
 from vault.domain.access import Reach, Scope
@@ -147,7 +148,12 @@ class Overview:
     valid: int
     superseded_served: int
     empty: int
-    days: list[tuple[str, int, int, int]]
+    days: list[tuple[date, int, int, int]]
+
+    @property
+    def valid_share(self) -> str:
+        """The share of served hits that were graded valid, in percent; a dash when none was served."""
+        return f"{self.valid / self.served:.1%}" if self.served else "–"
 
 
 def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
@@ -156,12 +162,10 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
     start = today - (days - 1) * DAY
     visible = RecallRecord.objects.visible_to(reach)
     rows = visible.filter(created_at__gte=start)
-    per_day: dict[int, Counter[str]] = {start + n * DAY: Counter() for n in range(days)}
-    grades = ("valid", "stale", "context_invalid")
-    for row in rows.values_list("created_at", *grades).iterator():
-        day = row[0] - row[0] % DAY
-        if day in per_day:
-            per_day[day].update(dict(zip(grades, row[1:], strict=True)))
+    whole_day = ExpressionWrapper(F("created_at") / DAY, output_field=BigIntegerField())
+    sums = [Sum(name) for name in GRADES]
+    graded = rows.annotate(day=whole_day).order_by().values_list("day").annotate(*sums)
+    per_day = {day * DAY: (valid, stale, invalid) for day, valid, stale, invalid in graded}
     totals = rows.aggregate(
         recalls=Count("seq"),
         served=Sum("served", default=0),
@@ -177,8 +181,14 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
         valid=totals["valid"],
         superseded_served=totals["superseded"],
         empty=totals["empty"],
-        days=[
-            (utc(day).strftime("%Y-%m-%d"), c["valid"], c["stale"], c["context_invalid"])
-            for day, c in per_day.items()
-        ],
+        days=[(utc(day).date(), *per_day.get(day, (0, 0, 0))) for day in range(start, today + DAY, DAY)],
     )
+
+
+def recalls_to_look_at(
+    reach: Reach, *, at: UnixMs, days: int = 30, limit: int = 10
+) -> Sequence[RecallRecord]:
+    """The newest recalls that warned, served something context-invalid, or found nothing."""
+    rows = RecallRecord.objects.visible_to(reach).filter(created_at__gte=at - days * DAY)
+    odd = Q(context_invalid__gt=0) | ~Q(warnings="") | Q(outcome="empty")
+    return list(rows.filter(odd).defer("document").order_by("-seq")[:limit])

@@ -10,4 +10,5 @@ urlpatterns = [
     path("readyz", operations.readyz),
     path("v1/", include("recall.api.urls")),
     path("admin/", admin.site.urls),
+    path("", include("recall.pages.urls")),
 ]

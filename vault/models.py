@@ -45,7 +45,6 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
             archived=False,
         ).exclude(status="deprecated")
 
-
     def tagged(self, tags: list[str], match: str) -> MemoryQuerySet:
         """Narrow by tags as recall does (behaviour.md, section 5: `tags_match`)."""
         having = MemoryTag.objects.filter(memory=models.OuterRef("pk"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
+from django.db.models.functions import Substr
 
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import NotFound
@@ -133,6 +134,42 @@ def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
             if link_id is not None:
                 edges.append(Edge(link_id, id_, target, relation, linked_at))
     return Chains(tuple(edges), facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A memory's whole family of replacements, in both directions, with the beginning of each text."""
+
+    edges: tuple[Edge, ...]
+    facts: dict[str, Facts]
+    texts: dict[str, str]
+
+
+_FAMILY = """
+WITH RECURSIVE family(seq) AS (
+    SELECT %s
+    UNION
+    SELECT CASE l.source_id WHEN f.seq THEN l.target_id ELSE l.source_id END
+    FROM family f JOIN vault_memorylink l ON (l.source_id = f.seq OR l.target_id = f.seq) AND l.type IN (%s, %s)
+)
+SELECT m.id FROM family f JOIN vault_memory m ON m.seq = f.seq LIMIT 1000
+"""
+
+
+def chain_around(memory: Memory) -> Around:
+    """What a memory replaced and what replaced it, at any distance: three queries."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FAMILY, [memory.seq, *REPLACING])
+        ids = [row[0] for row in cursor.fetchall()]
+    chains = chains_from(ids, until=None)
+    texts = dict(Memory.objects.filter(id__in=ids).values_list("id", Substr("text", 1, 120)))
+    return Around(chains.edges, chains.facts, texts)
+
+
+def workspace_names(reach: Reach) -> list[str]:
+    """The names of the workspaces that exist and that a caller may read, the global one first."""
+    names = Workspace.objects.order_by("name").values_list("name", flat=True)
+    return [name for name in names if reach.reads(name)]
 
 
 def replacing_edges(scope: Scope) -> list[Edge]:

@@ -1,0 +1,1 @@
+"""The pages operators see: each view finds, calls, renders. A fragment is a partial of its page's template."""

@@ -1,0 +1,128 @@
+"""Who looks: a signed-in user's reach, and what every page does the same way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+from django.utils.cache import patch_vary_headers
+
+from ledger.domain.actors import Actor
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import Refused
+from recall.models import WorkspaceGrant
+from vault.domain.access import GLOBAL, Reach
+from vault.services import Caller
+
+View = Callable[..., HttpResponse]
+TITLES = {
+    403: "Not yours to see",
+    404: "Not found",
+    409: "This contradicts what is stored",
+    422: "Not accepted",
+}
+
+
+def now_ms() -> UnixMs:
+    """The clock, read at the edge."""
+    return time.time_ns() // 1_000_000
+
+
+def caller_of(user: Any) -> Caller:
+    """A user's reach: superusers everything; else the workspaces granted, and the global rows to read."""
+    actor = Actor("user", str(user.pk), user.get_username())
+    if user.is_superuser:
+        return Caller(actor, Reach.everything())
+    grants = list(WorkspaceGrant.objects.filter(user=user))
+    curated = [grant.workspace for grant in grants if grant.role in ("curator", "administrator")]
+    return Caller(
+        actor,
+        Reach(
+            readable=_named([grant.workspace for grant in grants], plus=GLOBAL),
+            writable=_named(curated),
+            asserts_provenance=bool(curated),
+        ),
+    )
+
+
+def _named(workspaces: list[str | None], *, plus: str | None = None) -> frozenset[str] | None:
+    """The names; None, which is every workspace, where one grant says so."""
+    if None in workspaces:
+        return None
+    names = {name for name in workspaces if name is not None}
+    return frozenset(names if plus is None else {*names, plus})
+
+
+def signed_in(view: View) -> View:
+    """Ask for a sign-in first, also from within htmx; show a refusal as a page in the product's voice."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _to_sign_in(request)
+        try:
+            response = view(request, *args, caller=caller_of(request.user), **kwargs)
+        except Refused as refusal:
+            response = error_page(request, refusal)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    return guarded
+
+
+def _to_sign_in(request: HttpRequest) -> HttpResponse:
+    back = request.get_full_path() if request.method == "GET" else resolve_url(settings.LOGIN_REDIRECT_URL)
+    if getattr(request, "htmx", False):
+        response = HttpResponse(status=401)
+        response["HX-Redirect"] = (
+            f"{resolve_url(settings.LOGIN_URL)}?next={resolve_url(settings.LOGIN_REDIRECT_URL)}"
+        )
+        return response
+    return redirect_to_login(back, resolve_url(settings.LOGIN_URL))
+
+
+def error_page(request: HttpRequest, refusal: Refused) -> HttpResponse:
+    message = refusal.message[:1].upper() + refusal.message[1:]
+    context = {
+        "status": refusal.status,
+        "title": TITLES.get(refusal.status, "That did not work"),
+        "message": message if message.endswith(".") else f"{message}.",
+        "hint": refusal.hint,
+        "request_id": getattr(request, "id", None),
+    }
+    return render(request, "error.html", context, status=refusal.status)
+
+
+def wants_fragment(request: HttpRequest) -> bool:
+    """htmx asks for a part. Back and boosted links also say HX-Request, and want the whole page."""
+    htmx: Any = getattr(request, "htmx", None)
+    return bool(htmx) and not htmx.boosted and not htmx.history_restore_request
+
+
+def query_without_cursor(request: HttpRequest) -> str:
+    """The filters of a list as the beginning of a query string, for its links to other pages."""
+    kept = request.GET.copy()
+    kept.pop("cursor", None)
+    return f"{kept.urlencode()}&" if kept else ""
+
+
+def show(
+    request: HttpRequest,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    part: str | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """The page, or for htmx its named partial: same context, same rights."""
+    name = f"{template}#{part}" if part is not None and wants_fragment(request) else template
+    context = {"query": query_without_cursor(request), **context}
+    response = render(request, name, context, status=status)
+    patch_vary_headers(response, ["HX-Request", "Cookie"])
+    return response

@@ -1,0 +1,28 @@
+"""The first page: is recall healthy today?"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from recall.pages.access import now_ms, show, signed_in
+from recall.pages.charts import grade_bars
+from recall.queries import overview as overview_of
+from recall.queries import recalls_to_look_at
+from vault.services import Caller
+
+
+@require_safe
+@signed_in
+def overview(request: HttpRequest, *, caller: Caller) -> HttpResponse:
+    numbers = overview_of(caller.reach, at=now_ms())
+    return show(
+        request,
+        "overview.html",
+        {
+            "section": "overview",
+            "numbers": numbers,
+            "bars": grade_bars(days=numbers.days, uid="grades"),
+            "attention": recalls_to_look_at(caller.reach, at=now_ms()),
+        },
+    )

@@ -1,0 +1,284 @@
+"""Recalls: find one, read one as it was served, run one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_http_methods, require_safe
+
+from ledger.domain.instants import format_instant
+from ledger.domain.refusals import NotFound, Refused
+from recall import services
+from recall.domain.policy import Weights
+from recall.domain.validity import GRADES, Grade
+from recall.pages.access import now_ms, show, signed_in
+from recall.pages.charts import decay, waterfall
+from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, GRADE_CHOICES, RecallFilter, RecallForm
+from recall.paging import page_of, parse_cursor
+from recall.queries import records_of
+from recall.records import Stored, record_for
+from vault.queries import workspace_names
+from vault.services import Caller
+
+INLINE = 5  # so many hits carry their waterfall in the page; the rest fetch it when opened
+
+
+@require_safe
+@signed_in
+def recall_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
+    form = RecallFilter(request.GET)
+    asked = form.cleaned_data if form.is_valid() else {}
+    rows = records_of(caller.reach, {name: value for name, value in asked.items() if value})
+    page = page_of(rows, cursor=parse_cursor(request.GET.get("cursor")), limit=50)
+    context = {"section": "recalls", "form": form, "page": page, "filtered": any(asked.values())}
+    return show(request, "recalls.html", context, part="results")
+
+
+# ------------------------------------------------------------------------------------------------ one recall
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One served hit as the page shows it: what was sent, and what its candidate row adds."""
+
+    position: int
+    memory: dict[str, Any]
+    grade: Grade
+    cause: str
+    signals: list[str]
+    factors: list[tuple[str, float]]
+    base: float
+    multiplier: float
+    final: float
+    applied: bool
+    moved: int
+    sources: dict[str, list[float]]
+    match_type: str
+    replaces: list[str]
+    age_ms: int
+    freshness: float
+    weights: Weights
+    recall_id: str
+
+    @property
+    def decay(self) -> SafeString:
+        return decay(
+            age_ms=self.age_ms, freshness=self.freshness, weights=self.weights, uid=f"decay-{self.position}"
+        )
+
+    @property
+    def waterfall(self) -> SafeString:
+        return waterfall(factors=self.factors, multiplier=self.multiplier, uid=f"factors-{self.position}")
+
+    @property
+    def moved_down(self) -> int:
+        return -self.moved
+
+    @property
+    def match_words(self) -> str:
+        """How it came into the answer."""
+        if self.match_type == "state_replacement":
+            return "in place of what it replaces"
+        if self.match_type == "tag":
+            return "matched by tag or category"
+        rank, _ = self.sources.get("lexical", (None, None))
+        return f"matched by words, rank {rank:g}" if rank is not None else self.match_type
+
+    @property
+    def inline(self) -> bool:
+        return self.position <= INLINE
+
+    @property
+    def by_age_alone(self) -> Grade:
+        """The grade that age alone would allow: where it differs, the page says what decided instead."""
+        if self.freshness < self.weights.context_invalid_freshness:
+            return "context_invalid"
+        return "stale" if self.freshness < self.weights.stale_freshness else "valid"
+
+
+def hits_of(stored: Stored) -> list[Hit]:
+    """The served hits, from the stored document alone: nothing is computed anew."""
+    weights = Weights(**stored.document["policy"]["weights"])
+    rows = {row["id"]: row for row in stored.candidates if row["position"] is not None}
+    return [_hit(sent, rows[sent["memory"]["id"]], weights, stored) for sent in stored.answer["results"]]
+
+
+def _hit(sent: dict[str, Any], row: dict[str, Any], weights: Weights, stored: Stored) -> Hit:
+    applied = "multiplier" in sent["score"]
+    factors = [(name, factor) for name, factor in row["factors"]]
+    return Hit(
+        position=sent["rank"],
+        memory=sent["memory"],
+        grade=row["grade"],
+        cause=row["cause"],
+        signals=row["signals"],
+        factors=factors,
+        base=row["base"],
+        multiplier=row["multiplier"],
+        final=row["final"],
+        applied=applied,
+        moved=row["pool_rank"] + 1 - sent["rank"],
+        sources=row["strategies"],
+        match_type=sent["match_type"],
+        replaces=row["replaces"],
+        age_ms=row["age_ms"],
+        freshness=dict(factors)["freshness"],
+        weights=weights,
+        recall_id=stored.row.id,
+    )
+
+
+@require_safe
+@signed_in
+def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:
+    stored = record_for(caller.reach, recall_id)
+    every = hits_of(stored)
+    grade, text = request.GET.get("grade", ""), request.GET.get("q", "").strip()
+    hits = [h for h in every if grade in ("", h.grade) and text.lower() in h.memory["text"].lower()]
+    left_out = [row for row in stored.candidates if row["position"] is None]
+    context = {
+        "section": "recalls",
+        "row": stored.row,
+        "document": stored.document,
+        "hits": hits,
+        "every": every,
+        "grade": grade,
+        "q": text,
+        "grade_choices": GRADE_CHOICES,
+        "sentence": sentence(stored, every),
+        "ranking_warning": ranking_warning(every),
+        "scope": _scope_in_words(stored),
+        "took_ms": f"{stored.row.total_us / 1000:.1f}",
+        "rerun": _as_form(stored.document["request"]),
+        "left_out": [{**row, "why": _why_left_out(row)} for row in left_out[:200]],
+        "left_out_count": len(left_out),
+        "verdicts": _counted(row["verdict"] for row in left_out),
+        "signals": _counted(
+            signal for hit in every for signal in hit.signals if not signal.startswith("freshness")
+        ),
+        "request_json": json.dumps(stored.document["request"], indent=2, ensure_ascii=False),
+    }
+    return show(request, "recall.html", context, part="hits")
+
+
+@require_safe
+@signed_in
+def hit_page(request: HttpRequest, recall_id: str, position: int, *, caller: Caller) -> HttpResponse:
+    """One hit: for htmx its score breakdown, else a page of its own."""
+    stored = record_for(caller.reach, recall_id)
+    hits = [hit for hit in hits_of(stored) if hit.position == position]
+    if not hits:
+        raise NotFound(f"this recall served no hit {position}")
+    context = {"section": "recalls", "row": stored.row, "document": stored.document, "hit": hits[0]}
+    return show(request, "hit.html", context, part="breakdown")
+
+
+def sentence(stored: Stored, hits: list[Hit]) -> str:
+    """The recall in the sentence that an auditor would write."""
+    row = stored.row
+    if not row.candidates:
+        return "Nothing in scope matched."
+    taken_out = f"; {row.suppressed} left out as not current" if row.suppressed else ""
+    if not hits:
+        return f"None of {row.candidates} candidates was served{taken_out}."
+    counts = [(sum(hit.grade == grade for hit in hits), grade.replace("_", " ")) for grade in GRADES]
+    graded = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return f"{len(hits)} of {row.candidates} candidates served: {graded}{taken_out}."
+
+
+def ranking_warning(hits: list[Hit]) -> str | None:
+    """A multiplier re-ranks and never excludes, so order alone must not suggest trust."""
+    for place, hit in enumerate(hits):
+        for below in hits[place + 1 :]:
+            if GRADES.index(hit.grade) > GRADES.index(below.grade):
+                word, better = hit.grade.replace("_", " "), below.grade.replace("_", " ")
+                return (
+                    f"Hit {hit.position} is {word} and stands above hit {below.position}, which is {better}: "
+                    "rank combines relevance with validity, and does not stand for trust."
+                )
+    return None
+
+
+def _scope_in_words(stored: Stored) -> str:
+    covered = stored.document["scope"]
+    if covered is None:
+        return "every workspace"
+    return ", ".join(name or "global" for name in covered)
+
+
+_LEFT_OUT = {
+    "below_limit": "Below the limit",
+    "over_budget": "Over the token budget",
+    "replaced_by": "Superseded; served in its place:",
+    "suppressed": "Not current",
+}
+
+
+def _why_left_out(row: dict[str, Any]) -> str:
+    words = _LEFT_OUT.get(row["verdict"], row["verdict"])
+    return f"{words}: {row['detail'].replace('_', ' ')}" if row["verdict"] == "suppressed" else words
+
+
+def _as_form(asked: dict[str, Any]) -> str:
+    """A stored request as the query string that fills the form again."""
+    workspace = asked["workspace"]
+    filled = {
+        "query": asked["query"],
+        "workspace": ANY_WORKSPACE if workspace is None else workspace or GLOBAL_WORKSPACE,
+        "profile": asked["profile"],
+        "state": "current" if asked["current_only"] else "history",
+        "tags": ", ".join(asked["tags"]),
+        "tags_match": asked["tags_match"],
+        "category": asked["category"] or "",
+        "limit": asked["limit"],
+    }
+    if asked["query_time_unix_ms"] is not None:
+        filled["query_time"] = format_instant(asked["query_time_unix_ms"])
+    return urlencode(filled)
+
+
+def _counted(names: Iterator[str]) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return sorted(counts.items())
+
+
+# ------------------------------------------------------------------------------------------------ running one
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def recall_new(request: HttpRequest, *, caller: Caller) -> HttpResponse:
+    """GET fills the form; POST runs it and redirects to the record's permalink."""
+    workspaces = workspace_names(caller.reach)
+    if request.method != "POST":
+        form = RecallForm(initial=request.GET.dict(), workspaces=workspaces)
+        return show(request, "recall_new.html", {"section": "recall-new", "form": form})
+    form = RecallForm(request.POST, workspaces=workspaces)
+    asked = form.request()
+    if asked is not None:
+        try:
+            answer = services.recall(asked, caller=caller, surface="page", at=now_ms())
+            return HttpResponseRedirect(reverse("recall", args=[answer["recall_id"]]), status=303)
+        except Refused as refusal:
+            form.add_refusal(refusal)
+    return show(request, "recall_new.html", {"section": "recall-new", "form": form}, status=422)
+
+
+@require_safe
+@signed_in
+def recall_json(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:  # noqa: ARG001
+    """The record as it is stored, for whoever wants to check it."""
+    stored = record_for(caller.reach, recall_id)
+    return HttpResponse(
+        json.dumps(stored.document, indent=2, ensure_ascii=False),
+        content_type="application/json; charset=utf-8",
+    )
