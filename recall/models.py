@@ -70,6 +70,9 @@ class RecallRecord(models.Model):
     scope = models.ForeignKey(RecallScope, on_delete=models.PROTECT)
     profile = models.CharField(max_length=16)
     mode = models.CharField(max_length=16)
+    history = models.BooleanField(
+        help_text="The history view was asked for: what is not current was served too."
+    )
     query = models.TextField(blank=True)
     outcome = models.CharField(max_length=16)
     served = models.PositiveIntegerField()

@@ -147,6 +147,7 @@ class Overview:
     served: int
     valid: int
     superseded_served: int
+    superseded_in_history: int
     empty: int
     days: list[tuple[date, int, int, int]]
 
@@ -170,7 +171,8 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
         recalls=Count("seq"),
         served=Sum("served", default=0),
         valid=Sum("valid", default=0),
-        superseded=Sum("superseded_served", default=0),
+        superseded=Sum("superseded_served", default=0, filter=Q(history=False)),
+        in_history=Sum("superseded_served", default=0, filter=Q(history=True)),
         empty=Count("seq", filter=Q(outcome="empty")),
     )
     before = visible.filter(created_at__gte=start - days * DAY, created_at__lt=start).count()
@@ -180,6 +182,7 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
         served=totals["served"],
         valid=totals["valid"],
         superseded_served=totals["superseded"],
+        superseded_in_history=totals["in_history"],
         empty=totals["empty"],
         days=[(utc(day).date(), *per_day.get(day, (0, 0, 0))) for day in range(start, today + DAY, DAY)],
     )

@@ -174,6 +174,7 @@ def _row(
         scope_id=_scope_id(run.question.scope),
         profile=request.profile,
         mode=request.mode,
+        history=not request.current_only,
         query=request.query,
         outcome=outcome_json(run)["status"],
         served=len(run.served),

@@ -63,6 +63,7 @@ def record_json(row: RecallRecord) -> dict[str, Any]:
         "workspace": row.workspace,
         "profile": row.profile,
         "mode": row.mode,
+        "history": row.history,
         "query": row.query,
         "outcome": row.outcome,
         "served": row.served,
