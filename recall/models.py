@@ -45,11 +45,14 @@ class RecallScope(models.Model):
 
 class RecallRecordQuerySet(models.QuerySet["RecallRecord"]):
     def visible_to(self, reach: Reach) -> RecallRecordQuerySet:
-        """The records whose whole scope the viewer may read."""
+        """The records whose whole scope the viewer may read, and whose own workspace.
+
+        The second is not the first: a key bound to B that asks the global workspace leaves a record of B's.
+        """
         if reach.readable is None:
             return self
         scopes = [scope.pk for scope in RecallScope.objects.all() if scope.visible_to(reach)]
-        return self.filter(scope__in=scopes)
+        return self.filter(scope__in=scopes, workspace__in=sorted(reach.readable))
 
     def update(self, **_: Any) -> NoReturn:
         raise AppendOnly("recall records are never changed")
@@ -67,7 +70,7 @@ class RecallRecord(models.Model):
     actor_label = models.CharField(max_length=200)
     surface = models.CharField(max_length=8)
     workspace = models.CharField(max_length=128, blank=True)
-    scope = models.ForeignKey(RecallScope, on_delete=models.PROTECT)
+    scope = models.ForeignKey(RecallScope, on_delete=models.PROTECT, db_index=False)  # it leads two indexes below
     profile = models.CharField(max_length=16)
     mode = models.CharField(max_length=16)
     history = models.BooleanField(
@@ -85,7 +88,9 @@ class RecallRecord(models.Model):
     warnings = models.CharField(max_length=400, blank=True, help_text="Codes, separated by blanks.")
     total_us = models.PositiveIntegerField(help_text="Microseconds until the answer stood, its record aside.")
     digest = models.CharField(max_length=64)
-    replay_of = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="replays")
+    replay_of = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="replays", db_index=False
+    )
     document = models.BinaryField()
 
     objects = RecallRecordQuerySet.as_manager()
@@ -95,6 +100,9 @@ class RecallRecord(models.Model):
             models.Index(fields=["scope", "-seq"], name="record_newest"),  # the list, newest first
             models.Index(fields=["scope", "created_at"], name="record_when"),  # the overview's 30 days
             models.Index(fields=["actor_id", "-seq"], name="record_actor"),  # one agent's recalls
+            models.Index(  # the replays of a recall
+                fields=["replay_of"], name="record_replays", condition=models.Q(replay_of__isnull=False)
+            ),
         )
 
     def __str__(self) -> str:

@@ -60,6 +60,7 @@ def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, index_version: 
         row = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
         try:
             with transaction.atomic(), connection.cursor() as cursor:
+                _require_not_erased(cursor, run)
                 _insert(cursor, row, run)
         except DatabaseError as error:
             raise Unavailable(
@@ -109,19 +110,20 @@ def _in_order(run: Run) -> list[Candidate]:
 
 def _candidate_row(candidate: Candidate) -> list[Any]:
     validity = candidate.graded
+    judgements = validity.judgements
     return [
-        candidate.id,
+        candidate.facts.id,
         candidate.facts.workspace,
         {name: [sighting.rank, sighting.score] for name, sighting in candidate.sightings.items()},
         candidate.fused,
         candidate.pool_rank,
         candidate.base,
-        validity.factors,
+        [[judgement.rule, judgement.factor] for judgement in judgements],
         validity.multiplier,
         candidate.final,
         candidate.position,
         validity.grade,
-        validity.signals,
+        [judgement.signal for judgement in judgements],
         validity.cause,
         candidate.verdict,
         candidate.detail,
@@ -207,6 +209,17 @@ def _scope_id(scope: Scope) -> int:
         cursor.execute("SELECT id FROM recall_recallscope WHERE workspaces = %s", [text])
         row = cursor.fetchone()
     return row[0] if row else RecallScope.objects.get_or_create(workspaces=text)[0].pk
+
+
+def _require_not_erased(cursor: Any, run: Run) -> None:
+    """A text that was erased since the recall read it must not come back into the store by its record."""
+    cursor.execute(
+        "SELECT m.id FROM json_each(%s) AS hit JOIN vault_memory m ON m.id = hit.value "
+        "WHERE m.erased_at IS NOT NULL LIMIT 1",
+        [json.dumps([candidate.id for candidate in run.served])],
+    )
+    if (row := cursor.fetchone()) is not None:
+        raise Unavailable(f"{row[0]} was erased while it was recalled", code="erased_meanwhile", hint="ask again")
 
 
 _VERDICTS = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}

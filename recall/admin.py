@@ -1,0 +1,75 @@
+"""Administration: who may see which workspace, and which keys exist. Keys are made by `create_api_key`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from ledger.domain.instants import UnixMs, format_instant
+from recall.models import ApiKey, WorkspaceGrant
+
+
+class GrantInline(admin.TabularInline):
+    model = WorkspaceGrant
+    extra = 0
+
+
+admin.site.unregister(User)
+
+
+@admin.register(User)
+class UserWithGrantsAdmin(UserAdmin):
+    """Django's users, with the workspaces they may see beside them."""
+
+    inlines = (GrantInline,)
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(admin.ModelAdmin):
+    """Keys to look at and to revoke. None is made here: a secret is shown once, to whoever runs the command."""
+
+    list_display = ("name", "prefix", "scopes", "bound_to", "made", "used", "state")
+    search_fields = ("name", "prefix")
+    actions = ("revoke",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002  Django's signature
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    @admin.action(description="Revoke the selected keys")
+    def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
+        revoked = keys.filter(revoked_at=None).update(revoked_at=_now())
+        self.message_user(request, f"{revoked} revoked; requests with them are refused from now on.")
+
+    @admin.display(description="workspace")
+    def bound_to(self, key: ApiKey) -> str:
+        return "every" if key.workspace is None else key.workspace or "global"
+
+    @admin.display(description="made (UTC)")
+    def made(self, key: ApiKey) -> str:
+        return format_instant(key.created_at)
+
+    @admin.display(description="last used (UTC)")
+    def used(self, key: ApiKey) -> str:
+        return "never" if key.last_used_at is None else format_instant(key.last_used_at)
+
+    @admin.display(description="state")
+    def state(self, key: ApiKey) -> str:
+        if key.revoked_at is not None:
+            return f"revoked {format_instant(key.revoked_at)}"
+        return "usable" if key.usable_at(_now()) else "expired"
+
+
+def _now() -> UnixMs:
+    return time.time_ns() // 1_000_000
