@@ -70,7 +70,9 @@ class RecallRecord(models.Model):
     actor_label = models.CharField(max_length=200)
     surface = models.CharField(max_length=8)
     workspace = models.CharField(max_length=128, blank=True)
-    scope = models.ForeignKey(RecallScope, on_delete=models.PROTECT, db_index=False)  # it leads two indexes below
+    scope = models.ForeignKey(
+        RecallScope, on_delete=models.PROTECT, db_index=False
+    )  # it leads two indexes below
     profile = models.CharField(max_length=16)
     mode = models.CharField(max_length=16)
     history = models.BooleanField(
@@ -121,20 +123,19 @@ class RecallRecord(models.Model):
 class RecordHit(models.Model):
     """One memory that a recall served, suppressed or replaced: "which recalls served this" is a look-up.
 
-    The memory is kept by its number, unchecked: a recall writes up to hundreds of these rows, and the index over
-    numbers costs less than half of one over ids. Memories are never deleted.
+    A recall writes up to hundreds of these rows, so they are as small as can be: the memory by its number and
+    unchecked (memories are never deleted), and one index, which is the key. A record's own rows are found by the
+    memories that its document names.
     """
 
-    record = models.ForeignKey(RecallRecord, on_delete=models.CASCADE, related_name="hits")
+    pk = models.CompositePrimaryKey("memory_id", "record_id")
+    record = models.ForeignKey(RecallRecord, on_delete=models.CASCADE, related_name="hits", db_index=False)
     memory = models.ForeignKey(
         Memory, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
     )
     verdict = models.CharField(max_length=12)  # served | suppressed | replaced
     grade = models.CharField(max_length=16)
     rank = models.PositiveIntegerField(null=True)
-
-    class Meta:
-        indexes = (models.Index(fields=["memory", "-record"], name="hit_memory"),)
 
     def __str__(self) -> str:
         return f"{self.record_id}: {self.memory_id} {self.verdict}"
