@@ -149,11 +149,10 @@ def keep_what_holds(run: Run, index: Index) -> None:
     _sort_as_asked(run)
     for rank, candidate in enumerate(run.pool):
         candidate.pool_rank = rank
-        _warn_of_state(run, candidate)
 
 
 def _resolve(run: Run) -> tuple[Chains, Successions]:
-    """The state of every doubtful candidate, in two queries; an open one is current by definition."""
+    """The state of every doubtful candidate, in one query; an open one is current by definition."""
     anchor = run.question.anchor
     doubtful = [c for c in run.pool if not c.open]
     chains = chains_from((c.id for c in doubtful), until=anchor.until) if doubtful else Chains((), {})
@@ -161,6 +160,7 @@ def _resolve(run: Run) -> tuple[Chains, Successions]:
     states = states_of((c.id for c in doubtful), chains.facts, successions, anchor)
     for candidate in doubtful:
         candidate.state = states[candidate.id]
+        _warn_of_state(run, candidate)
     return chains, successions
 
 
