@@ -10,6 +10,7 @@ from recall.domain.policy import NAME
 from recall.domain.state import State
 from recall.domain.validity import GRADES
 from recall.pipeline import Candidate, Run
+from vault.domain.access import Reach
 from vault.models import Memory, MemoryLink
 
 _INSTANTS = ("created_at", "updated_at", "t_valid", "t_invalid", "expires_at", "verified_at")
@@ -66,10 +67,12 @@ def link_json(link: MemoryLink) -> dict[str, Any]:
     }
 
 
-def event_json(event: ContextEvent) -> dict[str, Any]:
+def event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
+    """An event. Its place in the chain only for who may read all of it: the numbers count everybody's events."""
+    place = {"seq": event.seq, "prev_hash": event.prev_hash} if reach.readable is None else {}
     return {
+        **place,
         "id": event.id,
-        "seq": event.seq,
         "kind": event.kind,
         "workspace": event.workspace,
         "actor": {"kind": event.actor_kind, "id": event.actor_id, "label": event.actor_label},
@@ -84,7 +87,6 @@ def event_json(event: ContextEvent) -> dict[str, Any]:
         "occurred_at": format_instant(event.occurred_at),
         "recorded_at": format_instant(event.recorded_at),
         "hash": event.hash,
-        "prev_hash": event.prev_hash,
     }
 
 

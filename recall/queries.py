@@ -113,7 +113,9 @@ def quality(scope: Scope, anchor: Anchor) -> list[Finding]:
 def records_of(reach: Reach, asked: dict[str, str]) -> Any:
     """The records a viewer may see, narrowed by the list's filters (texts, already checked by name)."""
     rows = RecallRecord.objects.visible_to(reach)
-    for name in ("surface", "workspace", "profile", "outcome"):
+    if asked.get("workspace") is not None:  # the empty name is the global workspace
+        rows = rows.filter(workspace=asked["workspace"])
+    for name in ("surface", "profile", "outcome"):
         if asked.get(name):
             rows = rows.filter(**{name: asked[name]})
     if asked.get("actor"):

@@ -219,7 +219,9 @@ def _require_not_erased(cursor: Any, run: Run) -> None:
         [json.dumps([candidate.id for candidate in run.served])],
     )
     if (row := cursor.fetchone()) is not None:
-        raise Unavailable(f"{row[0]} was erased while it was recalled", code="erased_meanwhile", hint="ask again")
+        raise Unavailable(
+            f"{row[0]} was erased while it was recalled", code="erased_meanwhile", hint="ask again"
+        )
 
 
 _VERDICTS = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}

@@ -86,11 +86,12 @@ def _object(name: str, text: str) -> Any:
 
 
 def _refuse(error: ValidationError, shape: type[Shape]) -> NoReturn:
-    first = error.errors(include_url=False)[0]
+    every = error.errors(include_url=False)
+    first = next((fault for fault in every if fault["type"] == "extra_forbidden"), every[0])
     field = ".".join(str(part) for part in first["loc"]) or None
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        known = ", ".join(sorted(shape.model_fields))
+        known = ", ".join(sorted(info.alias or name for name, info in shape.model_fields.items()))
         raise Invalid(f"unknown field {field}", field=field, code="unknown_field", hint=f"known: {known}")
     if kind == "missing":
         raise Invalid(f"{field} is required", field=field, code="required")
@@ -138,10 +139,8 @@ class RecallBody(Shape):
 
     def request(self) -> RecallRequest:
         """The complete, checked request; raises Invalid."""
-        if self.query:
-            values.check_unicode(self.query, field="query")
-            if self.query.strip():
-                values.check_text(self.query, field="query", max_bytes=values.MAX_QUERY_BYTES)
+        values.check_unicode(self.query, field="query")
+        values.check_size(self.query, field="query", max_bytes=values.MAX_QUERY_BYTES)
         if self.profile not in recalls.PROFILES:
             raise Invalid(
                 f"unknown profile {self.profile!r}: the profiles are default and validity", field="profile"
@@ -204,6 +203,8 @@ class RecallBody(Shape):
             return recalls.AVAILABLE
         if not self.strategies:
             raise Invalid("strategies must name at least one", field="strategies")
+        if len(self.strategies) > len(recalls.STRATEGIES):
+            raise Invalid("strategies names one twice", field="strategies")
         return tuple(_strategy(name, field="strategies") for name in self.strategies)
 
     def _weights(self) -> dict[str, float]:
@@ -268,10 +269,9 @@ class MemoryFields(Shape):
 _EMPTY: dict[str, Any] = {"tags": [], "category": "", "provenance_class": "unknown", "metadata": {}}
 
 
-class MemoryBody(MemoryFields):
-    """`POST /v1/memories`."""
+class NewMemoryFields(MemoryFields):
+    """A new memory's fields: its workspace too, where null says as little as leaving it out."""
 
-    text: str
     workspace: str | None = None
     reason: str = ""
 
@@ -280,6 +280,12 @@ class MemoryBody(MemoryFields):
         if named.get("workspace", "") is None:
             named.pop("workspace")
         return named
+
+
+class MemoryBody(NewMemoryFields):
+    """`POST /v1/memories`."""
+
+    text: str
 
 
 class MemoryPatch(MemoryFields):
@@ -306,14 +312,20 @@ class LinkBody(Shape):
     created_at: Instant | None = None
     created_at_unix_ms: Milliseconds | None = None
 
+    def made_at(self) -> int | None:
+        if (
+            None not in (self.created_at, self.created_at_unix_ms)
+            and self.created_at != self.created_at_unix_ms
+        ):
+            raise Invalid("created_at and created_at_unix_ms differ", field="created_at_unix_ms")
+        return self.created_at if self.created_at is not None else self.created_at_unix_ms
 
-class SupersedeBody(MemoryFields):
+
+class SupersedeBody(NewMemoryFields):
     """`POST /v1/memories/{id}/supersede`: `text` with any fields for a new memory, or `by` for a stored one."""
 
-    workspace: str | None = None
     by: str | None = None
     relation: str = EVOLVED_INTO
-    reason: str = ""
 
 
 class ReasonBody(Shape):

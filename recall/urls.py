@@ -12,3 +12,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("recall.pages.urls")),
 ]
+
+handler400 = "recall.api.errors.bad_request"
+handler500 = "recall.api.errors.server_error"

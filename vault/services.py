@@ -529,6 +529,7 @@ def supersede(
         if sent is not None:
             inherited = {"workspace": old.workspace.name, "tags": old.tag_names, "category": old.category}
             if sent.get("workspace", old.workspace.name) != old.workspace.name:
+                caller.reach.require_writable(sent["workspace"])
                 raise Unprocessable(
                     "a successor belongs to the workspace of the old memory", field="workspace"
                 )

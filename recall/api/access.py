@@ -112,8 +112,3 @@ def caller_of(request: Request) -> Caller:
     caller = request.user
     assert isinstance(caller, Caller)
     return caller
-
-
-def reason_field(request: Request) -> str:
-    """The optional reason of a request without a body of its own (DELETE), from the query string."""
-    return str(request.query_params.get("reason", ""))

@@ -7,7 +7,9 @@ from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
 from django.db import OperationalError
-from django.http import Http404, HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
+from django.views import defaults
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -18,12 +20,17 @@ log = logging.getLogger(__name__)
 
 
 def body(code: str, message: str, *, field: str | None = None, hint: str | None = None) -> dict[str, Any]:
-    error: dict[str, Any] = {"code": code, "message": message}
-    if field is not None:
-        error["field"] = field
+    error: dict[str, Any] = {"code": code, "message": cut(message, 500)}
+    if field:
+        error["field"] = cut(field, 200)
     if hint is not None:
         error["hint"] = hint
     return {"error": error}
+
+
+def cut(text: str, length: int) -> str:
+    """What a caller sent is repeated to it, but not a megabyte of it."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def envelope(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -60,8 +67,23 @@ def _framework_error(error: exceptions.APIException) -> Response:
     return Response(body(code, str(error.detail)), status=error.status_code, headers=headers)
 
 
+@csrf_exempt  # or a POST would be told about CSRF, in HTML
 def unknown_address(request: HttpRequest) -> JsonResponse:
     """An address below /v1/ that does not exist."""
     return JsonResponse(
         body("not_found", f"no such address: {request.path}", hint="see /v1/docs"), status=404
     )
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """What Django refuses before any view is asked: a foreign Host, a suspicious path."""
+    if request.path.startswith("/v1/"):
+        return JsonResponse(body("bad_request", "the request is malformed, or for another host"), status=400)
+    return defaults.bad_request(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """What failed outside every view: logged by Django."""
+    if request.path.startswith("/v1/"):
+        return JsonResponse(body("internal", "an unexpected error; it was logged"), status=500)
+    return defaults.server_error(request)

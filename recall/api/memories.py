@@ -14,7 +14,7 @@ from ledger.domain.refusals import Invalid, Refused
 from recall import services as recalls
 from recall.answers import event_json, link_json, memory_json
 from recall.api import errors
-from recall.api.access import caller_of, now_ms, reason_field
+from recall.api.access import caller_of, now_ms
 from recall.api.parsing import query_lists
 from recall.domain.request import TAGS_MATCH
 from recall.domain.state import Anchor
@@ -70,13 +70,25 @@ def one(request: Request, known: tuple[str, ...]) -> dict[str, str]:
                 f"unknown parameter {name}",
                 field=name,
                 code="unknown_field",
-                hint=f"known: {', '.join(known)}",
+                hint=f"known: {', '.join(known) or 'none'}",
             )
         if len(given) > 1 and name != "tags":
             raise Invalid(f"{name} is given {len(given)} times", field=name)
         asked[name] = given[0]
         values.check_unicode(given[0], field=name)
+    if "workspace" in asked:
+        values.check_workspace(asked["workspace"])
     return asked
+
+
+def reason_of(request: Request) -> str:
+    """The optional reason of a request without a body of its own (DELETE), from the query string."""
+    return one(request, ("reason",)).get("reason", "")
+
+
+def check_search(text: str) -> str:
+    """The `q` of a list: a part of a text, as long as a question may be."""
+    return values.check_size(text, field="q", max_bytes=values.MAX_QUERY_BYTES)
 
 
 def instant_of(asked: dict[str, str], name: str) -> UnixMs | None:
@@ -112,6 +124,7 @@ class Memories(APIView):
 
     @extend_schema(operation_id="memories_create", request=MemoryBody, responses={201: MEMORY, 200: MEMORY})
     def post(self, request: Request) -> Response:
+        one(request, ())
         body = parse(MemoryBody, request.data)
         outcome = vault.remember(body.sent(), caller=caller_of(request), at=now_ms(), reason=body.reason)
         memory = memory_for(caller_of(request).reach, outcome.memory.id)
@@ -162,7 +175,8 @@ def _narrowed(asked: dict[str, str], request: Request, scope: Any) -> MemoryQuer
         if name in asked:
             rows = rows.filter(**{name: values.check_choice(asked[name], known, field=name)})
     if "category" in asked:
-        rows = rows.filter(category=asked["category"])
+        category = values.check_name(asked["category"], field="category", max_length=values.MAX_CATEGORY)
+        rows = rows.filter(category=category)
     if (archived := boolean_of(asked, "archived")) is not None:
         rows = rows.filter(archived=archived)
     if (after := instant_of(asked, "created_after")) is not None:
@@ -170,7 +184,7 @@ def _narrowed(asked: dict[str, str], request: Request, scope: Any) -> MemoryQuer
     if (before := instant_of(asked, "created_before")) is not None:
         rows = rows.filter(created_at__lt=before)
     if asked.get("q"):
-        rows = rows.filter(text__icontains=asked["q"])
+        rows = rows.filter(text__icontains=check_search(asked["q"]))
     tags = values.check_tags(request.query_params.getlist("tags"))
     match = values.check_choice(asked.get("tags_match", "any_strict"), TAGS_MATCH, field="tags_match")
     return rows.tagged(tags, match)
@@ -183,6 +197,7 @@ class Bulk(APIView):
 
     @extend_schema(operation_id="memories_bulk", request=BulkBody, responses={207: ANY})
     def post(self, request: Request) -> Response:
+        one(request, ())
         raw = parse(BulkBody, request.data).memories
         if len(raw) > vault.MAX_BULK:
             raise Invalid(
@@ -237,6 +252,7 @@ class OneMemory(APIView):
 
     @extend_schema(operation_id="memory_revise", request=MemoryPatch, responses={200: MEMORY})
     def patch(self, request: Request, memory_id: str) -> Response:
+        one(request, ())
         body = parse(MemoryPatch, request.data)
         memory = vault.revise(
             memory_id,
@@ -254,7 +270,7 @@ class OneMemory(APIView):
             memory_id,
             caller=caller_of(request),
             at=now_ms(),
-            reason=reason_field(request),
+            reason=reason_of(request),
             if_match=if_match(request),
         )
         return answered(memory)
@@ -265,6 +281,7 @@ class Verify(APIView):
 
     @extend_schema(operation_id="memory_verify", request=ReasonBody, responses={200: MEMORY})
     def post(self, request: Request, memory_id: str) -> Response:
+        one(request, ())
         body = parse(ReasonBody, request.data)
         memory = vault.verify(memory_id, caller=caller_of(request), at=now_ms(), reason=body.reason)
         return answered(memory)
@@ -277,6 +294,7 @@ class Erase(APIView):
 
     @extend_schema(operation_id="memory_erase", request=ReasonBody, responses={200: MEMORY})
     def post(self, request: Request, memory_id: str) -> Response:
+        one(request, ())
         body = parse(ReasonBody, request.data)
         memory = recalls.erase(
             memory_id, caller=caller_of(request), at=now_ms(), reason=body.reason, if_match=if_match(request)
@@ -289,6 +307,7 @@ class Supersede(APIView):
 
     @extend_schema(operation_id="memory_supersede", request=SupersedeBody, responses={201: ANY})
     def post(self, request: Request, memory_id: str) -> Response:
+        one(request, ())
         body = parse(SupersedeBody, request.data)
         sent = body.sent()
         by, relation = sent.pop("by", None), sent.pop("relation", body.relation)
@@ -313,8 +332,10 @@ class History(APIView):
 
     @extend_schema(operation_id="memory_history", responses={200: ANY})
     def get(self, request: Request, memory_id: str) -> Response:
-        memory = memory_for(caller_of(request).reach, memory_id)
-        return Response({"results": [event_json(event) for event in vault.history_of(memory)]})
+        one(request, ())
+        reach = caller_of(request).reach
+        events = vault.history_of(memory_for(reach, memory_id))
+        return Response({"results": [event_json(event, reach=reach) for event in events]})
 
 
 class Related(APIView):
@@ -367,8 +388,9 @@ class Links(APIView):
 
     @extend_schema(operation_id="links_create", request=LinkBody, responses={201: ANY})
     def post(self, request: Request) -> Response:
+        one(request, ())
         body = parse(LinkBody, request.data)
-        created_at = body.created_at if body.created_at is not None else body.created_at_unix_ms
+        created_at = body.made_at()
         link = vault.link(
             body.source,
             body.to,
@@ -399,5 +421,5 @@ class OneLink(APIView):
 
     @extend_schema(operation_id="link_remove", responses={204: None})
     def delete(self, request: Request, link_id: str) -> Response:
-        vault.unlink(link_id, caller=caller_of(request), at=now_ms(), reason=reason_field(request))
+        vault.unlink(link_id, caller=caller_of(request), at=now_ms(), reason=reason_of(request))
         return Response(status=204)

@@ -39,8 +39,8 @@ class Events(APIView):
     )
     def get(self, request: Request) -> Response:
         asked = one(request, tuple(self.LIST))
-        rows = ContextEvent.objects.all()
-        scope = scope_of(asked.get("workspace"), caller_of(request).reach)
+        rows, reach = ContextEvent.objects.all(), caller_of(request).reach
+        scope = scope_of(asked.get("workspace"), reach)
         if scope.workspaces is not None:
             rows = rows.filter(workspace__in=scope.workspaces)
         if "kind" in asked:
@@ -48,7 +48,7 @@ class Events(APIView):
         if "memory" in asked:
             rows = rows.filter(subject_id=asked["memory"])
         page = page_of(rows, cursor=parse_cursor(asked.get("cursor")), limit=parse_limit(asked.get("limit")))
-        results = [event_json(event) for event in page.rows]
+        results = [event_json(event, reach=reach) for event in page.rows]
         return Response({"results": results, **paged_links(request, page.next, page.previous)})
 
 
@@ -57,10 +57,11 @@ class OneEvent(APIView):
 
     @extend_schema(operation_id="event_read", responses={200: ANY})
     def get(self, request: Request, event_id: str) -> Response:
+        one(request, ())
         event = ContextEvent.objects.filter(id=event_id).first()
         if event is None or not caller_of(request).reach.reads(event.workspace):
             raise NotFound(f"no event {event_id}", hint="ids begin with evt_")
-        return Response(event_json(event))
+        return Response(event_json(event, reach=caller_of(request).reach))
 
 
 class Quality(APIView):

@@ -12,9 +12,9 @@ from rest_framework.views import APIView
 from ledger.domain.instants import format_instant
 from recall import services
 from recall.api.access import caller_of, now_ms
-from recall.api.memories import ANY, instant_of, one, paged_links
+from recall.api.memories import ANY, check_search, instant_of, one, paged_links
 from recall.api.parsing import query_lists
-from recall.domain.request import PROFILES
+from recall.domain.request import OUTCOMES, PROFILES
 from recall.domain.validity import GRADES
 from recall.models import RecallRecord
 from recall.paging import page_of, parse_cursor, parse_limit
@@ -22,6 +22,7 @@ from recall.queries import records_of
 from recall.records import Stored, record_for
 from recall.shapes import RecallBody, parse, parse_query
 from vault.domain import values
+from vault.domain.access import Reach
 
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -33,6 +34,7 @@ class Recall(APIView):
 
     @extend_schema(operation_id="recall", request=RecallBody, responses={200: ANY})
     def post(self, request: Request) -> Response:
+        one(request, ())
         return self._answer(request, parse(RecallBody, request.data))
 
     @extend_schema(
@@ -91,7 +93,9 @@ class Recalls(APIView):
         reach = caller_of(request).reach
         if "workspace" in asked:
             reach.require_readable(asked["workspace"])
-        for name, known in (("grade", GRADES), ("profile", PROFILES)):
+        if "q" in asked:
+            check_search(asked["q"])
+        for name, known in (("grade", GRADES), ("profile", PROFILES), ("outcome", OUTCOMES)):
             if name in asked:
                 values.check_choice(asked[name], known, field=name)
         for name in ("from", "to"):
@@ -113,17 +117,20 @@ class OneRecall(APIView):
 
     @extend_schema(operation_id="recall_read", responses={200: ANY})
     def get(self, request: Request, recall_id: str) -> Response:
-        return Response(stored_json(record_for(caller_of(request).reach, recall_id)), headers=NO_STORE)
+        one(request, ())
+        reach = caller_of(request).reach
+        return Response(stored_json(record_for(reach, recall_id), reach), headers=NO_STORE)
 
 
-def stored_json(stored: Stored) -> dict[str, Any]:
+def stored_json(stored: Stored, reach: Reach) -> dict[str, Any]:
     document = stored.document
+    head: dict[str, Any] = document["ledger_head"]
+    if reach.readable is not None:
+        head = {"hash": head["hash"]}  # `seq` counts the events of every workspace
     return {
         **record_json(stored.row),
-        **{
-            name: document[name]
-            for name in ("request", "scope", "policy", "index", "embedder", "ledger_head", "answer")
-        },
+        **{name: document[name] for name in ("request", "scope", "policy", "index", "embedder", "answer")},
+        "ledger_head": head,
         "candidates": stored.candidates,
         "candidate_count": stored.row.candidates,
     }

@@ -16,6 +16,7 @@ ALIASES = {"fts5": "lexical", "graph": "links"}
 FUSIONS = ("score", "rrf")
 TAGS_MATCH = ("any", "all", "any_strict", "all_strict", "exact")
 SORTS = ("score", "time_desc", "time_asc")
+OUTCOMES = ("fresh", "stale", "partial", "empty", "unavailable")
 STATE_MODES = ("current", "history")
 MAX_LIMIT = 200
 

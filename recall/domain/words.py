@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
 
 MAX_WORDS = 32
 FREQUENT_SHARE = 0.10  # a word in more than a tenth of the texts tells little and costs most
 FREQUENT_FLOOR = 1_000  # in a small store every word is cheap: then none is dropped
-_WORD = re.compile(r"\w+")
 
 STOP_WORDS = frozenset(
     """
@@ -26,9 +25,15 @@ def words_of(query: str) -> list[str]:
 
     Anything a user types is only ever taken apart into words here, so no operator of the search engine survives.
     """
-    every = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+    spelt = "".join(sign if _of_a_word(sign) else " " for sign in query)
+    every = list(dict.fromkeys(word.lower() for word in spelt.split()))
     telling = [word for word in every if word not in STOP_WORDS]
     return (telling or every)[:MAX_WORDS]
+
+
+def _of_a_word(sign: str) -> bool:
+    """Letters, digits, and the marks written onto them: an accent of its own, a vowel sign."""
+    return sign.isalnum() or sign == "_" or unicodedata.category(sign)[0] == "M"
 
 
 def worth_asking(holding: dict[str, int], documents: int) -> list[str]:

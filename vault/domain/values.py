@@ -34,6 +34,10 @@ def check_text(value: str, *, field: str = "text", max_bytes: int = MAX_TEXT_BYT
     check_unicode(value, field=field)
     if not value.strip():
         raise Invalid(f"{field} must not be blank", field=field)
+    return check_size(value, field=field, max_bytes=max_bytes)
+
+
+def check_size(value: str, *, field: str, max_bytes: int) -> str:
     size = len(value.encode())
     if size > max_bytes:
         raise Invalid(
