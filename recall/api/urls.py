@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from recall.api import errors, memories, operations, recalls
+from recall.api import docs, errors, memories, operations, recalls
 
 urlpatterns = [
     path("memories", memories.Memories.as_view()),
@@ -22,6 +22,7 @@ urlpatterns = [
     path("events", operations.Events.as_view()),
     path("events/<str:event_id>", operations.OneEvent.as_view()),
     path("quality", operations.Quality.as_view()),
+    path("docs", docs.reference, name="api-docs"),
     path(
         "schema", SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[]), name="schema"
     ),
