@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
@@ -77,14 +78,16 @@ def signed_in(view: View) -> View:
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    back = request.get_full_path() if request.method == "GET" else resolve_url(settings.LOGIN_REDIRECT_URL)
-    if getattr(request, "htmx", False):
+    """To the sign-in and from there back to the page one was on; a form that was sent begins anew."""
+    sign_in = resolve_url(settings.LOGIN_URL)
+    htmx: Any = getattr(request, "htmx", None)
+    if htmx:
+        back = htmx.current_url_abs_path or resolve_url(settings.LOGIN_REDIRECT_URL)
         response = HttpResponse(status=401)
-        response["HX-Redirect"] = (
-            f"{resolve_url(settings.LOGIN_URL)}?next={resolve_url(settings.LOGIN_REDIRECT_URL)}"
-        )
+        response["HX-Redirect"] = f"{sign_in}?{urlencode({'next': back})}"
         return response
-    return redirect_to_login(back, resolve_url(settings.LOGIN_URL))
+    back = request.get_full_path() if request.method == "GET" else resolve_url(settings.LOGIN_REDIRECT_URL)
+    return redirect_to_login(back, sign_in)
 
 
 def error_page(request: HttpRequest, refusal: Refused) -> HttpResponse:

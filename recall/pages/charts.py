@@ -410,7 +410,7 @@ _MOST_NODES = 5
 
 @dataclass(frozen=True, slots=True)
 class ChainNode:
-    """One link of a chain. `marked`: the one the page is about; `when`: a date, in words."""
+    """One link of a chain. `marked`: the one the page is about; `when`: a date, `state`: why it is not current."""
 
     id: str
     href: str
@@ -418,6 +418,7 @@ class ChainNode:
     label: str
     current: bool
     marked: bool
+    state: str = "superseded"
 
 
 def chain(*, nodes: Sequence[ChainNode], uid: str) -> SafeString:
@@ -468,7 +469,7 @@ def _collapsed(nodes: Sequence[ChainNode]) -> list[ChainNode | int]:
 
 def _node_box(node: ChainNode, x: int) -> SafeString:
     look = "g-valid" if node.current else "g-context_invalid old"
-    status = [node.when, "current" if node.current else "superseded", *(["this one"] if node.marked else [])]
+    status = [node.when, "current" if node.current else node.state, *(["this one"] if node.marked else [])]
     return _el(
         "a",
         _el("title", f"{node.id}: {node.label}"),

@@ -69,7 +69,7 @@ class RecallForm(forms.Form):
     query_time = InstantField(
         label="As of (UTC)",
         required=False,
-        help_text="Empty: now. Earlier links and memories are then unseen.",
+        help_text="Empty means now. At a past instant, what was stored or linked later is not seen.",
     )
     tags = forms.CharField(required=False, help_text="Separated by commas.")
     tags_match = forms.ChoiceField(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from ledger.domain import events as kinds
-from ledger.domain.instants import format_instant
+from ledger.domain.instants import UnixMs, format_instant
 from ledger.domain.refusals import Invalid
 from ledger.models import ContextEvent
 from ledger.wording import in_words as in_words_of
@@ -24,10 +25,11 @@ from recall.domain.validity import Validity, grade
 from recall.pages.access import now_ms, show, signed_in
 from recall.pages.charts import ChainNode, Span, chain, decay, timeline
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, AsOfForm, MemoryFilter
+from recall.pages.texts import ERASED, beginnings
 from recall.paging import page_of, parse_cursor
 from recall.pipeline import anchored
 from recall.queries import current_page, recalls_of, states_of
-from vault.domain.access import scope_of
+from vault.domain.access import Reach, scope_of
 from vault.models import Memory, MemoryQuerySet
 from vault.queries import chain_around, links_of, memory_for, workspace_names
 from vault.services import Caller, history_of
@@ -76,12 +78,23 @@ def _graded(memory: Memory, state: State, anchor: Anchor) -> Validity:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link that was made or removed, seen from this memory."""
+
+    outgoing: bool
+    type: str
+    other_id: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One ledger event of a memory, in words, with what it changed."""
 
     event: ContextEvent
     words: str
     fields: list[tuple[str, SafeString]]
+    link: LinkChange | None = None
 
 
 @require_safe
@@ -104,17 +117,35 @@ def memory_page(request: HttpRequest, memory_id: str, *, caller: Caller) -> Http
         "anchor": anchor,
         "asked_at": form.cleaned_data["at"],
         "state": state,
-        "sentence": in_words(state, memory.facts),
+        "sentence": _beside_the_badge(in_words(state, memory.facts)),
+        "superseded_at": _superseded_at(state),
+        "replacement": _replacement(state, caller.reach),
         "validity": validity,
         "decay": decay(age_ms=validity.age_ms, freshness=validity.freshness, weights=weights, uid="decay"),
         "timeline": timeline(span=_span(memory, state, anchor), uid="time"),
         "chain": _chain(memory, anchor),
         "links": links_of(memory),
-        "changes": [_change(event) for event in reversed(history_of(memory))],
+        "changes": _changes(memory, caller.reach),
         "recalls": recalls_of(memory.id, caller.reach, limit=20),
         "metadata": sorted(memory.metadata.items()),
     }
     return show(request, "memory.html", context, part="at")
+
+
+def _replacement(state: State, reach: Reach) -> str | None:
+    """The first words of what replaced it, where the viewer may read it."""
+    if state.replacement_id is None:
+        return None
+    return beginnings([state.replacement_id], reach).get(state.replacement_id)
+
+
+def _beside_the_badge(sentence: str) -> str:
+    """What the words of a state add to its badge: nothing, where they are the same word."""
+    return "" if sentence in ("Current", "Archived", "Erased") else sentence
+
+
+def _superseded_at(state: State) -> UnixMs | None:
+    return state.edge.created_at if state.edge is not None and state.replacement_id else None
 
 
 def _span(memory: Memory, state: State, anchor: Anchor) -> Span:
@@ -125,7 +156,7 @@ def _span(memory: Memory, state: State, anchor: Anchor) -> Span:
         t_valid=memory.t_valid,
         t_invalid=memory.t_invalid,
         expires_at=memory.expires_at,
-        superseded_at=state.edge.created_at if state.edge is not None and state.replacement_id else None,
+        superseded_at=_superseded_at(state),
     )
 
 
@@ -144,8 +175,9 @@ def _chain(memory: Memory, anchor: Anchor) -> SafeString | None:
             id=id_,
             href=reverse("memory", args=[id_]),
             when=format_instant(facts[id_].created_at)[:10],
-            label=texts[id_],
+            label=ERASED if facts[id_].erased else texts[id_],
             current=states[id_].current,
+            state="erased" if facts[id_].erased else (states[id_].reason or "").replace("_", " "),
             marked=id_ == memory.id,
         )
         for id_ in path
@@ -168,17 +200,24 @@ def _longest_path_through(memory_id: str, edges: Any, successions: Successions) 
     return [*reversed(before), memory_id, *after]
 
 
-def _change(event: ContextEvent) -> Change:
-    before, after = event.values_before, event.values_after
+def _changes(memory: Memory, reach: Reach) -> list[Change]:
+    """The memory's ledger events, newest first, the other end of each link by its text."""
+    events = history_of(memory)
+    texts = beginnings([id_ for event in events for id_ in (event.subject_id, event.object_id)], reach)
+    return [_change(event, memory.id, texts) for event in reversed(events)]
+
+
+def _change(event: ContextEvent, memory_id: str, texts: Mapping[str, str]) -> Change:
+    before, after, words = event.values_before, event.values_after, in_words_of(event.kind)
     if event.kind in (kinds.LINK_CREATED, kinds.LINK_REMOVED):
-        told = after or before
-        return Change(
-            event, f"{in_words_of(event.kind)}: {told.get('from')} {told.get('type')} {told.get('to')}", []
-        )
+        outgoing = event.subject_id == memory_id
+        other = event.object_id if outgoing else event.subject_id
+        type_ = str((after or before).get("type", "linked to"))
+        return Change(event, words, [], LinkChange(outgoing, type_, other, texts.get(other, other)))
     fields = []
     if event.kind == kinds.MEMORY_REVISED:
         fields = [(name, _difference(*_shown(name, before.get(name), after[name]))) for name in sorted(after)]
-    return Change(event, in_words_of(event.kind), fields)
+    return Change(event, words, fields)
 
 
 _INSTANTS = frozenset({"created_at", "t_valid", "t_invalid", "expires_at", "verified_at"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -21,6 +21,7 @@ from recall.domain.validity import GRADES, Grade
 from recall.pages.access import now_ms, show, signed_in
 from recall.pages.charts import decay, waterfall
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, GRADE_CHOICES, RecallFilter, RecallForm
+from recall.pages.texts import beginnings
 from recall.paging import page_of, parse_cursor
 from recall.queries import records_of
 from recall.records import Stored, record_for
@@ -45,6 +46,15 @@ def recall_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class Other:
+    """Another memory that a hit or a candidate speaks of: where it stands in this answer, and its words now."""
+
+    id: str
+    text: str
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One served hit as the page shows it: what was sent, and what its candidate row adds."""
 
@@ -61,7 +71,8 @@ class Hit:
     moved: int
     sources: dict[str, list[float]]
     match_type: str
-    replaces: list[str]
+    replaces: list[Other]
+    replacement: Other | None
     age_ms: int
     freshness: float
     weights: Weights
@@ -103,14 +114,34 @@ class Hit:
         return "stale" if self.freshness < self.weights.stale_freshness else "valid"
 
 
-def hits_of(stored: Stored) -> list[Hit]:
-    """The served hits, from the stored document alone: nothing is computed anew."""
+def hits_of(stored: Stored, texts: Mapping[str, str]) -> list[Hit]:
+    """The served hits, from the stored document: nothing is computed anew. `texts` are of the others they name."""
     weights = Weights(**stored.document["policy"]["weights"])
     rows = {row["id"]: row for row in stored.candidates if row["position"] is not None}
-    return [_hit(sent, rows[sent["memory"]["id"]], weights, stored) for sent in stored.answer["results"]]
+    others = _others(stored, texts)
+    return [
+        _hit(sent, rows[sent["memory"]["id"]], weights, stored, others) for sent in stored.answer["results"]
+    ]
 
 
-def _hit(sent: dict[str, Any], row: dict[str, Any], weights: Weights, stored: Stored) -> Hit:
+def _others(stored: Stored, texts: Mapping[str, str]) -> dict[str, Other]:
+    """Every memory that may be named: those with a text, for the viewer may read them, and those served."""
+    positions = {row["id"]: row["position"] for row in stored.candidates}
+    return {id_: Other(id_, text, positions.get(id_)) for id_, text in texts.items()}
+
+
+def _named(stored: Stored) -> set[str]:
+    """The ids of what the page tells in words beside the hits: left out, replaced, replacing."""
+    left_out = _left_out(stored)[:SHOWN]
+    named = {row["id"] for row in left_out}
+    for sent in stored.answer["results"]:
+        named |= {*sent["state_replaces"], sent["memory"]["state"].get("replacement_id", "")}
+    return named | {row["detail"] for row in left_out if row["verdict"] == "replaced_by"}
+
+
+def _hit(
+    sent: dict[str, Any], row: dict[str, Any], weights: Weights, stored: Stored, others: Mapping[str, Other]
+) -> Hit:
     applied = "multiplier" in sent["score"]
     factors = [(name, factor) for name, factor in row["factors"]]
     return Hit(
@@ -127,7 +158,8 @@ def _hit(sent: dict[str, Any], row: dict[str, Any], weights: Weights, stored: St
         moved=row["pool_rank"] + 1 - sent["rank"],
         sources=row["strategies"],
         match_type=sent["match_type"],
-        replaces=row["replaces"],
+        replaces=[others[id_] for id_ in row["replaces"] if id_ in others],
+        replacement=others.get(sent["memory"]["state"].get("replacement_id", "")),
         age_ms=row["age_ms"],
         freshness=dict(factors)["freshness"],
         weights=weights,
@@ -139,10 +171,12 @@ def _hit(sent: dict[str, Any], row: dict[str, Any], weights: Weights, stored: St
 @signed_in
 def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:
     stored = record_for(caller.reach, recall_id)
-    every = hits_of(stored)
+    texts = beginnings(_named(stored), caller.reach)
+    every = hits_of(stored, texts)
     grade, text = request.GET.get("grade", ""), request.GET.get("q", "").strip()
     hits = [h for h in every if grade in ("", h.grade) and text.lower() in h.memory["text"].lower()]
-    left_out = [row for row in stored.candidates if row["position"] is None]
+    left_out = _left_out(stored)
+    others = _others(stored, texts)
     context = {
         "section": "recalls",
         "row": stored.row,
@@ -157,7 +191,9 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
         "scope": _scope_in_words(stored),
         "took_ms": f"{stored.row.total_us / 1000:.1f}",
         "rerun": _as_form(stored.document["request"]),
-        "left_out": [{**row, "why": _why_left_out(row)} for row in left_out[:200]],
+        "not_current": [_told(row, others) for row in left_out[:SHOWN] if row["verdict"] in NOT_CURRENT],
+        "unserved": [_told(row, others) for row in left_out[:SHOWN] if row["verdict"] not in NOT_CURRENT],
+        "left_out_shown": len(left_out[:SHOWN]),
         "left_out_count": len(left_out),
         "verdicts": _counted(row["verdict"] for row in left_out),
         "signals": _counted(
@@ -173,7 +209,9 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
 def hit_page(request: HttpRequest, recall_id: str, position: int, *, caller: Caller) -> HttpResponse:
     """One hit: for htmx its score breakdown, else a page of its own."""
     stored = record_for(caller.reach, recall_id)
-    hits = [hit for hit in hits_of(stored) if hit.position == position]
+    hits = [
+        hit for hit in hits_of(stored, beginnings(_named(stored), caller.reach)) if hit.position == position
+    ]
     if not hits:
         raise NotFound(f"this recall served no hit {position}")
     context = {"section": "recalls", "row": stored.row, "document": stored.document, "hit": hits[0]}
@@ -213,17 +251,33 @@ def _scope_in_words(stored: Stored) -> str:
     return ", ".join(name or "global" for name in covered)
 
 
-_LEFT_OUT = {
-    "below_limit": "Below the limit",
-    "over_budget": "Over the token budget",
-    "replaced_by": "Superseded; served in its place:",
-    "suppressed": "Not current",
-}
+NOT_CURRENT = ("suppressed", "replaced_by")
+SHOWN = 200  # of those left out: the pool may hold thousands, and the record's JSON has them all
+_LEFT_OUT = {"below_limit": "Below the limit", "over_budget": "Over the token budget"}
 
 
-def _why_left_out(row: dict[str, Any]) -> str:
-    words = _LEFT_OUT.get(row["verdict"], row["verdict"])
-    return f"{words}: {row['detail'].replace('_', ' ')}" if row["verdict"] == "suppressed" else words
+def _left_out(stored: Stored) -> list[dict[str, Any]]:
+    """The candidates that were not served: what is not current first, each group in the record's order."""
+    unserved = [row for row in stored.candidates if row["position"] is None]
+    unserved.sort(key=lambda row: row["verdict"] not in NOT_CURRENT)
+    return unserved
+
+
+def _told(row: dict[str, Any], others: Mapping[str, Other]) -> dict[str, Any]:
+    """A candidate that was not served, with its text and the reason."""
+    by = others.get(row["detail"]) if row["verdict"] == "replaced_by" else None
+    return {
+        **row,
+        "text": _text(row, others),
+        "state": "superseded" if row["verdict"] == "replaced_by" else row["detail"],
+        "why": _LEFT_OUT.get(row["verdict"], row["verdict"]),
+        "by": by,
+    }
+
+
+def _text(row: dict[str, Any], others: Mapping[str, Other]) -> str:
+    other = others.get(row["id"])
+    return other.text if other else row["id"]
 
 
 def _as_form(asked: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ STATES = {
     "expired": ("Expired", "hourglass", "context_invalid"),
     "deprecated": ("Deprecated", "history", "context_invalid"),
     "superseded": ("Superseded", "history", "context_invalid"),
+    "erased": ("Erased", "eraser", "ungraded"),
     "replacement_erased": ("Replacement erased", "eraser", "context_invalid"),
 }
 
@@ -75,6 +76,18 @@ def age(length_ms: UnixMs | None) -> str:
 def score(value: float | None) -> str:
     """The one rounding of scores, factors and freshness; floats in JSON stay exact."""
     return NOT_KNOWN if value is None else spell(value)
+
+
+@register.filter
+def words(code: str) -> str:
+    """A code of the API as people read it: `supersession_cycle` as Supersession cycle."""
+    return code.replace("_", " ").capitalize()
+
+
+@register.filter
+def count(number: int) -> str:
+    """`1,204`."""
+    return f"{number:,}"
 
 
 @register.simple_tag
