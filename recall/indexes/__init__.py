@@ -25,16 +25,28 @@ class Question:
 
     @property
     def pool(self) -> int:
-        """How many candidates each strategy brings at the most, into each of its two pools."""
+        """How many candidates each strategy brings at the most, into each of its pools."""
         return min(max(self.request.limit * 5, 64), 2000)
 
 
+OPEN, LINKED, FALLEN = range(3)
+
+
 class Found(NamedTuple):
-    """A memory that a strategy found. `open`: rules 1-4 hold and nothing replaces it; else it is doubtful."""
+    """A memory that a strategy found, and its pool.
+
+    Rules 1-4 hold for OPEN and LINKED ones; a replacing edge leads out of LINKED ones; FALLEN ones can only bring in
+    what replaced them. The last two are doubtful, and apart, so that no number of fallen ones crowds out one that
+    stands because its replacement fell.
+    """
 
     facts: Facts
     score: float
-    open: bool
+    pool: int
+
+    @property
+    def open(self) -> bool:
+        return self.pool == OPEN
 
 
 class Index(Protocol):
@@ -43,7 +55,7 @@ class Index(Protocol):
     version: str
 
     def lexical(self, question: Question) -> list[Found]:
-        """Texts that hold the question's words, best first: up to `pool` open ones and `pool` doubtful ones."""
+        """Texts that hold the question's words, best first: up to `pool` of each pool."""
         ...
 
     def by_filters(self, question: Question) -> list[Found]:

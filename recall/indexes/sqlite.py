@@ -17,7 +17,7 @@ from django.db import connection
 from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.request import RecallRequest
 from recall.domain.words import words_of, worth_asking
-from recall.indexes import Found, Question
+from recall.indexes import FALLEN, LINKED, OPEN, Found, Question
 from vault.domain.facts import Facts
 from vault.fulltext import TOKENIZER, table_of
 from vault.models import Workspace
@@ -98,29 +98,29 @@ def _search(
 ) -> list[Found]:
     """Put filters and the state test around a ranked sub-select; cut each pool by the order given."""
     filters, filter_params = _filters(question.request)
-    is_open, open_params = _open(question)
-    pools = "open" if question.request.current_only else "1"
+    pool, pool_params = _pool(question)
+    pools = "pool" if question.request.current_only else "1"
     sql = f"""
         WITH hit AS MATERIALIZED ({hits}),
         fit AS (
-            SELECT {_FACTS}, hit.score, {is_open} AS open
+            SELECT {_FACTS}, hit.score, {pool} AS pool
             FROM hit CROSS JOIN vault_memory m ON m.seq = hit.seq
             WHERE {filters}
         )
         SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY {pools} ORDER BY {order}) AS place FROM fit)
         WHERE place <= %s
     """
-    rows = _rows(sql, [*hit_params, *open_params, *filter_params, question.pool])
+    rows = _rows(sql, [*hit_params, *pool_params, *filter_params, question.pool])
     return [_found(row, workspace.name) for row in rows]
 
 
 def _found(row: tuple[Any, ...], workspace: str) -> Found:
-    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, score, open_, _ = (
+    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, score, pool, _ = (
         row
     )
     bounds = (t_valid, t_invalid, expires_at)
     facts = Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance)
-    return Found(facts, score, bool(open_))
+    return Found(facts, score, pool)
 
 
 def _pools(found: list[Found], question: Question) -> list[Found]:
@@ -131,29 +131,32 @@ def _pools(found: list[Found], question: Question) -> list[Found]:
         found.sort(key=lambda f: (sign * f.facts.created_at, f.facts.id))
     else:
         found.sort(key=lambda f: (-f.score, f.facts.id))
-    room = {True: question.pool, False: question.pool if request.current_only else 0}
+    room = dict.fromkeys((OPEN, LINKED, FALLEN), question.pool)
     kept = []
     for candidate in found:
-        pool = candidate.open or not request.current_only
+        pool = candidate.pool if request.current_only else OPEN
         if room[pool] > 0:
             room[pool] -= 1
             kept.append(candidate)
     return kept
 
 
-def _open(question: Question) -> tuple[str, list[Any]]:
-    """Rules 1 to 4 hold and no replacing edge leads out, as SQL: the same test as `standing_reason`."""
-    at = question.anchor.at
-    sql = (
-        "(m.archived = 0 AND m.status <> 'deprecated' "
+def _pool(question: Question) -> tuple[str, list[Any]]:
+    """The pool of `vault_memory m`, as SQL: the same tests as `standing_reason`, then whether an edge leads out."""
+    at, past = question.anchor.at, question.anchor.past
+    standing = (
+        "m.archived = 0 AND m.status <> 'deprecated' "
         "AND (m.t_valid IS NULL OR m.t_valid <= %s) "
         "AND (m.t_invalid IS NULL OR m.t_invalid > %s) "
-        "AND (m.expires_at IS NULL OR m.expires_at > %s) "
+        "AND (m.expires_at IS NULL OR m.expires_at > %s)"
     )
-    if question.anchor.past:
-        sql += "AND m.created_at <= %s AND (m.replaced_since IS NULL OR m.replaced_since > %s))"
-        return sql, [at] * 5
-    return sql + "AND m.replaced_since IS NULL)", [at] * 3
+    replaced = "m.replaced_since IS NOT NULL"
+    params = [at] * 3
+    if past:
+        standing += " AND m.created_at <= %s"
+        replaced = "m.replaced_since <= %s"
+        params += [at] * 2
+    return f"CASE WHEN NOT ({standing}) THEN {FALLEN} WHEN {replaced} THEN {LINKED} ELSE {OPEN} END", params
 
 
 def _filters(request: RecallRequest) -> tuple[str, list[Any]]:
