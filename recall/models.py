@@ -57,6 +57,9 @@ class RecallRecordQuerySet(models.QuerySet["RecallRecord"]):
     def update(self, **_: Any) -> NoReturn:
         raise AppendOnly("recall records are never changed")
 
+    def delete(self) -> NoReturn:
+        raise AppendOnly("recall records are never deleted")
+
 
 class RecallRecord(models.Model):
     """One recall: columns to find it by, and the whole as one compressed document (recall/records.py)."""
@@ -114,6 +117,9 @@ class RecallRecord(models.Model):
         if not self._state.adding:
             raise AppendOnly("recall records are never changed")
         super().save(*args, **kwargs)
+
+    def delete(self, *_: Any, **__: Any) -> NoReturn:
+        raise AppendOnly("recall records are never deleted")
 
     @property
     def warning_codes(self) -> list[str]:
