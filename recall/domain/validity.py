@@ -191,4 +191,4 @@ def _expiry(facts: Facts, at: UnixMs, weights: Weights) -> Judgement | None:
 
 def _days(age: UnixMs) -> str:
     days = age / DAY
-    return f"{days:,.0f} days" if days >= 2 else f"{days:.1f} days"
+    return f"{int(days):,} days" if days >= 2 else f"{days:.1f} days"  # whole days, as the pages count them

@@ -60,6 +60,8 @@ class Command(BaseCommand):
                 "threads": options["threads"],
                 "worker_class": "gthread",
                 "keepalive": 75,
+                "preload_app": True,  # once, before the workers fork: they share what was loaded
+                "graceful_timeout": 5,  # a worker that missed the signal is not waited for longer
                 "accesslog": None,  # query strings hold what agents ask: they are never logged
                 "loglevel": "warning",
                 "control_socket_disable": True,
