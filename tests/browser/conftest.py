@@ -1,0 +1,271 @@
+"""A demo that is really served, once for each test process; people signed in to it; what a page is watched for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOOKS = {
+    "light": {"viewport": {"width": 1240, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1240, "height": 900}, "color_scheme": "dark"},
+    "light-320": {"viewport": {"width": 320, "height": 800}, "color_scheme": "light"},
+    "dark-320": {"viewport": {"width": 320, "height": 800}, "color_scheme": "dark"},
+}
+AXE_SOURCE = (files("axe_playwright_python") / "axe.min.js").read_text()
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+STARTS_WITHIN = 90  # seconds: two of these may load their stories at once on two cores
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.slow)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A running demo: where it is, and the two secrets that it printed."""
+
+    url: str
+    password: str
+    key: str
+
+    def api(self, path: str, body: Any = None) -> Any:
+        sent = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, sent, headers)
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+
+    def memory(self, name: str) -> str:
+        """The id of the story's memory of that name."""
+        if not hasattr(self, "_ids"):
+            object.__setattr__(self, "_ids", dict(self._named()))
+        return self._ids[f"demo/{name}"]  # type: ignore[attr-defined]
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        url = "/v1/memories?state=all&limit=200"
+        while url:
+            page = self.api(url.removeprefix(self.url))
+            yield from ((row["external_id"], row["id"]) for row in page["results"])
+            url = page["next"]
+
+
+@pytest.fixture(scope="session")
+def site(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """`manage.py demo` in a directory and on a port of its own, ended by its process id."""
+    folder = tmp_path_factory.mktemp("demo")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable,
+        str(ROOT / "manage.py"),
+        "demo",
+        "--port",
+        str(port),
+        "--data-dir",
+        str(folder / "var"),
+    ]
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "recall.settings"}
+    printed = folder / "printed"
+    with printed.open("w") as out:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_for(url + "/healthz", process, printed)
+        told = printed.read_text()
+        yield Site(url, _after("Password", told), _after("API key", told))
+    finally:
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], printed: Path) -> None:
+    deadline = time.monotonic() + STARTS_WITHIN
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(url).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"the demo does not serve:\n{printed.read_text()}")
+
+
+def _after(label: str, told: str) -> str:
+    found = re.search(rf"{label}\s+(\S+)", told)
+    assert found, told
+    return found[1]
+
+
+@pytest.fixture(scope="session")
+def signed_in(site: Site, chromium: Any) -> dict[str, Any]:
+    """The browser state of the operator, signed in once through the form."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{site.url}/sign-in/")
+    page.get_by_label("Username").fill("operator")
+    page.get_by_label("Password").fill(site.password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{site.url}/")
+    state: dict[str, Any] = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture(scope="session")
+def recalls(site: Site) -> dict[str, dict[str, Any]]:
+    """Records of the story, by what is telling about them."""
+    rows = site.api("/v1/recalls?limit=200")["results"]
+    kinds: dict[str, Callable[[dict[str, Any]], bool]] = {
+        "full": lambda r: r["served"] == 10 and r["suppressed"] > 2 and r["grades"]["context_invalid"] > 0,
+        "history": lambda r: r["history"],
+        "empty": lambda r: r["served"] == 0,
+        "warned": lambda r: bool(r["warnings"]),
+    }
+    return {name: next(row for row in rows if holds(row)) for name, holds in kinds.items()}
+
+
+@pytest.fixture(scope="session")
+def addresses(site: Site, recalls: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Every kind of page, by name."""
+    chained, full = site.memory("run-failover-2"), recalls["full"]["id"]
+    event = site.api(f"/v1/memories/{chained}/history")["results"][0]["id"]
+    return {
+        "overview": "/",
+        "recalls": "/recalls/",
+        "recalls, none found": "/recalls/?q=nobody+asked+this",
+        "recall": f"/recalls/{full}/",
+        "recall, history view": f"/recalls/{recalls['history']['id']}/",
+        "recall, no hits": f"/recalls/{recalls['empty']['id']}/",
+        "recall, warned": f"/recalls/{recalls['warned']['id']}/",
+        "hit": f"/recalls/{full}/hits/2/",
+        "run a recall": "/recalls/new/",
+        "memories": "/memories/",
+        "memories, all": "/memories/?state=all",
+        "memory, superseded": f"/memories/{chained}/",
+        "memory, erased": f"/memories/{site.memory('marlow-merger')}/",
+        "memory, window": f"/memories/{site.memory('deploy-freeze')}/",
+        "memory, in the past": f"/memories/{chained}/?at={site.api(f'/v1/memories/{chained}')['created_at']}",
+        "ledger": "/ledger/",
+        "event": f"/ledger/{event}/",
+        "not found": "/recalls/rcl_nothing/",
+        "no such address": "/nothing/here/",
+        "API reference": "/v1/docs",
+    }
+
+
+# ----------------------------------------------------------------------------------------------- watching a page
+
+
+@dataclass
+class Watched:
+    """A page, with all that went wrong on it."""
+
+    page: Any
+    url: str
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, path: str, *, status: int = 200) -> Any:
+        self.console.clear()
+        self.requests.clear()
+        response = self.page.goto(self.url + path)
+        assert response.status == status, path
+        return response
+
+    def violations_of_policy(self) -> list[str]:
+        found: list[str] = self.page.evaluate("window.policyViolations ?? []")
+        return found
+
+    def axe(self) -> list[str]:
+        self.page.evaluate(AXE_SOURCE)  # through the debug protocol: the policy blocks script elements
+        run = "tags => axe.run(document, {runOnly: tags, resultTypes: ['violations']})"
+        found = self.page.evaluate(run, AXE_TAGS)["violations"]
+        return [
+            f"{v['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+            for v in found
+            for node in v["nodes"]
+        ]
+
+
+_LISTEN = """
+window.policyViolations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.policyViolations.push(`${event.violatedDirective} ${event.blockedURI}`));
+"""
+
+
+@pytest.fixture(scope="session")
+def _contexts() -> Iterator[dict[str, Any]]:
+    opened: dict[str, Any] = {}
+    yield opened
+    for context in opened.values():
+        context.close()
+
+
+@pytest.fixture
+def watch(site: Site, chromium: Any, signed_in: dict[str, Any]) -> Iterator[Callable[..., Watched]]:
+    """`watch(color_scheme="dark")`: a page in a browser profile of its own, signed in unless told otherwise."""
+    contexts: list[Any] = []
+
+    def opened(*, anonymous: bool = False, **options: Any) -> Watched:
+        state = None if anonymous else signed_in
+        defaults = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB"}
+        context = chromium.new_context(storage_state=state, **{**defaults, **LOOKS["light"], **options})
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        return watched(context, site.url)
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def look(
+    request: pytest.FixtureRequest,
+    site: Site,
+    chromium: Any,
+    signed_in: dict[str, Any],
+    _contexts: dict[str, Any],
+) -> Iterator[Watched]:
+    """A page in one of LOOKS, in a profile that is kept for the next test."""
+    name = request.param
+    if name not in _contexts:
+        options = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB", **LOOKS[name]}
+        _contexts[name] = chromium.new_context(storage_state=signed_in, **options)
+    page = watched(_contexts[name], site.url)
+    yield page
+    page.page.close()
+
+
+def watched(context: Any, url: str) -> Watched:
+    page = context.new_page()
+    page.add_init_script(_LISTEN)
+    seen = Watched(page, url)
+    page.on("console", lambda m: seen.console.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: seen.console.append(str(error)))
+    page.on("request", lambda request: seen.requests.append(request.url.removeprefix(url)))
+    return seen

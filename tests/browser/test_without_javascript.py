@@ -1,0 +1,105 @@
+"""With JavaScript off every page still does its work: links, forms, redirects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import LOOKS, Site, Watched
+
+
+@pytest.fixture
+def plain(watch: Callable[..., Watched]) -> Watched:
+    return watch(java_script_enabled=False)
+
+
+def test_a_filter_narrows_the_list_of_recalls(plain: Watched) -> None:
+    plain.open("/recalls/")
+    plain.page.get_by_label("Outcome").select_option("empty")
+    plain.page.get_by_role("button", name="Filter").click()
+    assert "outcome=empty" in plain.page.url
+    rows = plain.page.locator("tbody tr")
+    assert rows.count() > 0
+    assert rows.count() == rows.filter(has_text="Empty").count()
+
+
+def test_a_list_is_paged_with_its_filters_kept(plain: Watched) -> None:
+    plain.open("/memories/?state=all")
+    first = plain.page.locator("tbody tr a").first.inner_text()
+    plain.page.get_by_role("link", name="Older").click()
+    assert "state=all" in plain.page.url
+    assert plain.page.locator("tbody tr a").first.inner_text() != first
+    plain.page.get_by_role("link", name="Newer").click()
+    assert plain.page.locator("tbody tr a").first.inner_text() == first
+
+
+def test_a_facet_of_the_ledger_is_a_link(plain: Watched) -> None:
+    plain.open("/ledger/")
+    facet = plain.page.get_by_role("link", name=re.compile("^Memory verified"))
+    number = int(facet.locator(".num").inner_text())
+    facet.click()
+    assert plain.page.locator("tbody tr").count() == min(number, 50)
+
+
+def test_running_a_recall_is_a_post_that_redirects_to_its_record(plain: Watched) -> None:
+    answers: list[Any] = []
+    plain.page.on("response", lambda response: answers.append((response.request.method, response.status)))
+    plain.open("/recalls/new/?query=availability+cache&workspace=ops")
+    assert plain.page.get_by_label("Question").input_value() == "availability cache"
+    plain.page.get_by_label("Workspace").select_option("ops")
+    plain.page.get_by_role("button", name="Recall", exact=True).click()
+    assert ("POST", 303) in answers
+    assert re.search(r"/recalls/rcl_\w{26}/$", plain.page.url)
+    assert plain.page.locator(".hit").count() > 0
+    assert "operator" in plain.page.locator(".facts").first.inner_text()
+
+
+def test_a_form_that_was_refused_says_why_beside_the_field(plain: Watched) -> None:
+    plain.open("/recalls/new/")
+    plain.page.get_by_label("As of (UTC)").fill("yesterday")
+    plain.page.get_by_role("button", name="Recall", exact=True).click()
+    field = plain.page.get_by_label("As of (UTC)")
+    assert field.input_value() == "yesterday"
+    assert field.get_attribute("aria-invalid") == "true"
+    described = field.get_attribute("aria-describedby")
+    assert described
+    assert plain.page.locator(".errorlist").count() >= 1
+
+
+def test_a_memory_can_be_looked_at_as_of_an_instant(
+    plain: Watched, addresses: dict[str, str], site: Site
+) -> None:
+    plain.open(addresses["memory, superseded"])
+    assert plain.page.locator(".verdicts").get_by_text("Superseded", exact=True).is_visible()
+    created = site.api(f"/v1/memories/{site.memory('run-failover-2')}")["created_at"]
+    plain.page.get_by_label("As of (UTC)").fill(created)
+    plain.page.get_by_role("button", name="Look at that time").click()
+    assert plain.page.locator(".verdicts").get_by_text("Current", exact=True).is_visible()
+    plain.page.get_by_role("link", name="Now", exact=True).click()
+    assert plain.page.locator(".verdicts").get_by_text("Superseded", exact=True).is_visible()
+
+
+def test_the_breakdown_of_a_later_hit_is_a_page(plain: Watched, addresses: dict[str, str]) -> None:
+    plain.open(addresses["recall"])
+    plain.page.locator("#hit-7 summary").click()
+    plain.page.get_by_role("link", name="Open the breakdown of hit 7").click()
+    assert plain.page.locator(".waterfall").first.is_visible()
+
+
+def test_hits_are_found_by_grade_and_by_word(plain: Watched, addresses: dict[str, str]) -> None:
+    plain.open(addresses["recall"])
+    plain.page.get_by_label("Grade").select_option("context_invalid")
+    plain.page.get_by_role("button", name="Filter").click()
+    assert 0 < plain.page.locator(".hit").count() == plain.page.locator(".hit.g-context_invalid").count()
+
+
+def test_a_phone_without_javascript_shows_everything_in_its_width(
+    watch: Callable[..., Watched], addresses: dict[str, str]
+) -> None:
+    page = watch(java_script_enabled=False, **LOOKS["light-320"])
+    page.open(addresses["recall"])
+    assert page.page.locator(".needs-js").first.is_hidden()
+    assert page.page.locator("#left-out td").first.is_visible()
