@@ -113,6 +113,11 @@ document.addEventListener("change", (event) => {
   stored.set("keys", keysAreOn ? "on" : "off");
 });
 
-for (const box of document.querySelectorAll("[data-keys-switch]")) box.checked = keysAreOn;
+function showChoices() {
+  for (const box of document.querySelectorAll("[data-keys-switch]")) box.checked = keysAreOn;
+  showTheme();
+}
+
 systemIsDark.addEventListener("change", showTheme);
-showTheme();
+document.addEventListener("htmx:historyRestore", showChoices); // Back brings the page as the server sends it
+showChoices();
