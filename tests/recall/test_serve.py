@@ -126,6 +126,8 @@ def test_bad_requests_over_the_socket_are_told_in_the_envelope(house: tuple[Path
         ):
             told = asked(line, method, path, key, {})
             assert (told[0], set(told[1])) == (status, {"error"}), path
+        assert asked(line, "GET", "/v1/recall?query=" + "x" * 4_096, key)[0] == 200
+        assert asked(line, "GET", "/v1/recall?query=" + "x" * 4_097, key)[1]["error"]["field"] == "query"
         assert asked(line, "GET", "/v1/memories", "wrong")[0] == 401
         line.request("GET", "/v1/memories", headers={"Host": "evil.example"})
         answer = line.getresponse()

@@ -219,6 +219,8 @@ def test_every_signal_at_once_stands_in_the_policy_s_order() -> None:
         "provenance",
         "superseded",
         "expired",
+        "n",
+        "n",
     ]
 
 

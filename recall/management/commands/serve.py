@@ -62,6 +62,7 @@ class Command(BaseCommand):
                 "keepalive": 75,
                 "preload_app": True,  # once, before the workers fork: they share what was loaded
                 "graceful_timeout": 5,  # a worker that missed the signal is not waited for longer
+                "limit_request_line": 8190,  # a question of 4 KB in a query string; 4094 would cut it off
                 "accesslog": None,  # query strings hold what agents ask: they are never logged
                 "loglevel": "warning",
                 "control_socket_disable": True,
