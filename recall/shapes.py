@@ -6,6 +6,7 @@ strings (`GET /v1/recall`) through `from_query`, where numbers and booleans are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -59,7 +60,7 @@ def parse(shape: type[S], body: Any) -> S:
 
 
 def parse_query(shape: type[S], lists: Mapping[str, list[str]]) -> S:
-    """A query string as its shape: numbers and booleans are spelt, lists repeat the name."""
+    """A query string as its shape: numbers, booleans and objects are spelt as in JSON, lists repeat the name."""
     spelt: dict[str, Any] = {}
     for name, given in lists.items():
         if name in _LISTS:
@@ -67,22 +68,35 @@ def parse_query(shape: type[S], lists: Mapping[str, list[str]]) -> S:
         elif len(given) > 1:
             raise Invalid(f"{name} is given {len(given)} times", field=name)
         else:
-            spelt[name] = _object(name, given[0]) if name in _OBJECTS else given[0]
+            spelt[name] = _spelt(name, given[0])
     try:
-        return shape.model_validate(spelt, strict=False)
+        return shape.model_validate(spelt)
     except ValidationError as error:
         _refuse(error, shape)
 
 
 _LISTS = frozenset({"tags", "exclude_tags", "strategies"})
-_OBJECTS = frozenset({"strategy_weights", "temporal"})  # spelt as JSON
+_OBJECTS = frozenset({"strategy_weights", "temporal"})
+_FLAGS = frozenset({"validity_annotate", "current_only", "state_debug", "rerank", "trace"})
+_WHOLES = frozenset({"limit", "max_tokens", "query_time_unix_ms"})
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
-def _object(name: str, text: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Invalid(f"{name} must be a JSON object", field=name) from error
+def _spelt(name: str, text: str) -> Any:
+    if name in _FLAGS:
+        if text not in ("true", "false"):
+            raise Invalid(f"{name} must be true or false", field=name)
+        return text == "true"
+    if name in _WHOLES:
+        if not _WHOLE.fullmatch(text):
+            raise Invalid(f"{name} must be a whole number", field=name)
+        return int(text)
+    if name in _OBJECTS:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise Invalid(f"{name} must be a JSON object", field=name) from error
+    return text
 
 
 def _refuse(error: ValidationError, shape: type[Shape]) -> NoReturn:

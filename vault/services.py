@@ -12,6 +12,7 @@ from django.db import transaction
 from ledger.domain import events as kinds
 from ledger.domain.actors import Actor
 from ledger.domain.events import NewEvent
+from ledger.domain.hashchain import canonical
 from ledger.domain.ids import new_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Conflict, Forbidden, Invalid, Outdated, Refused, Unprocessable
@@ -138,12 +139,17 @@ def _require_same(
     unsaved_tags = next((tags for memory, tags, _ in fresh if memory is stored), None)
     current = stored.values if unsaved_tags is None else {**_scalars(stored), "tags": unsaved_tags}
     for name, value in fields.items():
-        if current[name] != value:
+        if _differ(current[name], value):
             raise Conflict(
                 f"external_id {stored.external_id} is taken by {stored.id}, whose {name} differs",
                 field=name,
                 code="external_id_conflict",
             )
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Compared as JSON: in Python, true equals 1."""
+    return canonical(one) != canonical(other)
 
 
 def _scalars(memory: Memory) -> dict[str, Any]:
@@ -306,7 +312,7 @@ def _apply(
     verified_at: UnixMs | None = None,
 ) -> Memory:
     current = memory.values
-    changed = {name: value for name, value in fields.items() if current[name] != value}
+    changed = {name: value for name, value in fields.items() if _differ(current[name], value)}
     if not changed and verified_at is None:
         return memory
     before, after = {name: current[name] for name in changed}, dict(changed)

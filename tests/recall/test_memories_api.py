@@ -223,6 +223,14 @@ def test_the_same_external_id_with_the_same_values_is_the_same_memory(api: Api) 
     assert (status, told["error"]["field"]) == (409, "external_id")
 
 
+def test_true_is_not_one(api: Api) -> None:
+    made = api.stored("a fence", external_id="x", metadata={"n": 1})
+    status, told = api.post("/v1/memories", {"text": "a fence", "external_id": "x", "metadata": {"n": True}})
+    assert (status, told["error"]["field"]) == (409, "metadata")
+    changed = api.call("PATCH", f"/v1/memories/{made['id']}", {"metadata": {"n": True}})[1]
+    assert (changed["metadata"], changed["version"]) == ({"n": True}, 2)
+
+
 def test_a_bulk_tells_created_unchanged_and_failed_with_their_places(api: Api) -> None:
     api.stored("known", external_id="known")
     rows: list[Any] = [
