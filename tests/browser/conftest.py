@@ -19,14 +19,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOOKS = {
-    "light": {"viewport": {"width": 1240, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1240, "height": 900}, "color_scheme": "dark"},
-    "light-320": {"viewport": {"width": 320, "height": 800}, "color_scheme": "light"},
-    "dark-320": {"viewport": {"width": 320, "height": 800}, "color_scheme": "dark"},
-}
+WIDTHS = {"wide": {"width": 1240, "height": 900}, "phone": {"width": 320, "height": 800}}
 AXE_SOURCE = (files("axe_playwright_python") / "axe.min.js").read_text()
+BY_COLOUR = ["color-contrast", "link-in-text-block"]  # the rules that a theme can break and a layout cannot
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+PROFILE = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB"}
 STARTS_WITHIN = 90  # seconds: two of these may load their stories at once on two cores
 
 
@@ -199,14 +196,15 @@ class Watched:
         found: list[str] = self.page.evaluate("window.policyViolations ?? []")
         return found
 
-    def axe(self) -> list[str]:
+    def axe(self, only: list[str] | None = None) -> list[str]:
+        """What axe finds: by AXE_TAGS, or by the named rules alone."""
         self.page.evaluate(AXE_SOURCE)  # through the debug protocol: the policy blocks script elements
-        run = "tags => axe.run(document, {runOnly: tags, resultTypes: ['violations']})"
-        found = self.page.evaluate(run, AXE_TAGS)["violations"]
+        run = "only => axe.run(document, {runOnly: only, resultTypes: ['violations']})"
+        found = self.page.evaluate(run, only or AXE_TAGS)["violations"]
         return [
-            f"{v['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
-            for v in found
-            for node in v["nodes"]
+            f"{rule['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+            for rule in found
+            for node in rule["nodes"]
         ]
 
 
@@ -217,23 +215,17 @@ document.addEventListener("securitypolicyviolation", (event) =>
 """
 
 
-@pytest.fixture(scope="session")
-def _contexts() -> Iterator[dict[str, Any]]:
-    opened: dict[str, Any] = {}
-    yield opened
-    for context in opened.values():
-        context.close()
-
-
 @pytest.fixture
 def watch(site: Site, chromium: Any, signed_in: dict[str, Any]) -> Iterator[Callable[..., Watched]]:
-    """`watch(color_scheme="dark")`: a page in a browser profile of its own, signed in unless told otherwise."""
+    """`watch(viewport=WIDTHS["phone"])`: a page in a browser profile of its own, signed in unless told otherwise."""
     contexts: list[Any] = []
 
     def opened(*, anonymous: bool = False, **options: Any) -> Watched:
         state = None if anonymous else signed_in
-        defaults = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB"}
-        context = chromium.new_context(storage_state=state, **{**defaults, **LOOKS["light"], **options})
+        defaults = PROFILE
+        context = chromium.new_context(
+            storage_state=state, **{**defaults, "viewport": WIDTHS["wide"], **options}
+        )
         context.set_default_timeout(15_000)
         contexts.append(context)
         return watched(context, site.url)
@@ -243,22 +235,27 @@ def watch(site: Site, chromium: Any, signed_in: dict[str, Any]) -> Iterator[Call
         context.close()
 
 
+@pytest.fixture(scope="session")
+def _kept(site: Site, chromium: Any, signed_in: dict[str, Any]) -> Iterator[Callable[[str], Watched]]:
+    kept: dict[str, Watched] = {}
+
+    def of(width: str) -> Watched:
+        if width not in kept:
+            context = chromium.new_context(storage_state=signed_in, viewport=WIDTHS[width], **PROFILE)
+            kept[width] = watched(context, site.url)
+        return kept[width]
+
+    yield of
+    for page in kept.values():
+        page.page.context.close()
+
+
 @pytest.fixture
-def look(
-    request: pytest.FixtureRequest,
-    site: Site,
-    chromium: Any,
-    signed_in: dict[str, Any],
-    _contexts: dict[str, Any],
-) -> Iterator[Watched]:
-    """A page in one of LOOKS, in a profile that is kept for the next test."""
-    name = request.param
-    if name not in _contexts:
-        options = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB", **LOOKS[name]}
-        _contexts[name] = chromium.new_context(storage_state=signed_in, **options)
-    page = watched(_contexts[name], site.url)
-    yield page
-    page.page.close()
+def look(request: pytest.FixtureRequest, _kept: Callable[[str], Watched]) -> Watched:
+    """A page of one of WIDTHS, in a profile that is kept for the next test."""
+    page = _kept(request.param)
+    page.page.emulate_media(color_scheme="light")
+    return page
 
 
 def watched(context: Any, url: str) -> Watched:

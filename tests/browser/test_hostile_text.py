@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import LOOKS, Site, Watched
+from .conftest import WIDTHS, Site, Watched
 from .test_every_page import check
 
 TEXT = (
@@ -53,7 +53,7 @@ def hostile(site: Site) -> dict[str, str]:
 NAMES = ["memory", "its replacement", "memories", "recall", "hit", "ledger", "event", "form", "filter"]
 
 
-@pytest.mark.parametrize("look", [name for name in LOOKS if name.startswith("light")], indirect=True)
+@pytest.mark.parametrize("look", WIDTHS, indirect=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_hostile_text_is_text(look: Watched, hostile: dict[str, str], name: str) -> None:
     look.open(hostile[name])

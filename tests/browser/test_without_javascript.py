@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import LOOKS, Site, Watched
+from .conftest import WIDTHS, Site, Watched
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_hits_are_found_by_grade_and_by_word(plain: Watched, addresses: dict[str
 def test_a_phone_without_javascript_shows_everything_in_its_width(
     watch: Callable[..., Watched], addresses: dict[str, str]
 ) -> None:
-    page = watch(java_script_enabled=False, **LOOKS["light-320"])
+    page = watch(java_script_enabled=False, viewport=WIDTHS["phone"])
     page.open(addresses["recall"])
     assert page.page.locator(".needs-js").first.is_hidden()
     assert page.page.locator("#left-out td").first.is_visible()
