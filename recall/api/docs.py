@@ -16,6 +16,8 @@ from drf_spectacular.generators import SchemaGenerator
 
 from ledger.domain import refusals
 from recall.api.access import needed_scope
+from vault.domain import values
+from vault.domain.facts import PROVENANCE_CLASSES, STATUSES
 
 # What the document cannot say: what each operation does where a view has several, and what names mean.
 # A test holds both tables against the document.
@@ -31,6 +33,17 @@ SUMMARIES = {
     "recall_get": "The same question in the query string; lists by repeating a name.",
 }
 NOTES = {
+    "archived": "archived memories leave every answer",
+    "category": "one word of yours for a kind of memory",
+    "created_after": "RFC 3339, inclusive",
+    "created_before": "RFC 3339, exclusive",
+    "exclude_tags": "memories with any of them are left out",
+    "metadata": f"plain JSON of yours, up to {values.MAX_METADATA_BYTES // 1024} KB",
+    "provenance_class": ", ".join(PROVENANCE_CLASSES),
+    "query": f"up to {values.MAX_QUERY_BYTES // 1024} KB; may be empty where tags or a category are named",
+    "status": ", ".join(STATUSES),
+    "tags": f"up to {values.MAX_TAGS} of {values.MAX_TAG} characters",
+    "text": f"up to {values.MAX_TEXT_BYTES // 1024} KB",
     "actor": "a key's or user's name or id",
     "at": "RFC 3339 instant; left out: now",
     "by": "a stored memory's id, instead of text",

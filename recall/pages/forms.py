@@ -135,7 +135,7 @@ class RecallFilter(forms.Form):
     )
     warning = forms.ChoiceField(
         choices=[
-            ("", "Any"),
+            ("", "Any, or none"),
             ("replacement_inactive", "Replacement inactive"),
             ("supersession_cycle", "Cycle"),
         ],

@@ -289,7 +289,7 @@ def boom(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("a fault")
 
 
-urlpatterns = [path("boom", boom), path("", include("recall.pages.urls"))]
+urlpatterns = [path("boom", boom), path("", include("recall.urls"))]
 
 
 def policy(response: Any) -> str:
