@@ -1,84 +1,116 @@
-"""The database's own refusal: no UPDATE and no DELETE on guarded tables, raw SQL included.
+"""The database's own refusal: no UPDATE and no DELETE on tables that are written once, raw SQL included.
 
-`ledger_contextevent` allows one UPDATE, for erasure: payload columns to NULL, nothing else touched, and a
-tombstone for the event present. Django's SQLite schema editor rebuilds tables and loses their triggers
-silently, so `install` runs after every migrate, and `missing` is asked before `serve` and `verify_ledger`
-start.
+Which tables those are stands in settings.GUARDS, as dotted paths to a Guard, so that rooms above the ledger can
+have theirs guarded too. Django's SQLite schema editor rebuilds tables and loses their triggers silently, so
+`install` runs after every migrate, and `missing` is asked before `serve` and `verify_ledger` start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.module_loading import import_string
 
-_KEPT = (
-    *("seq", "id", "kind", "workspace", "actor_kind", "actor_id", "actor_label", "subject_id", "object_id"),
-    *("item_id", "occurrence", "reason", "metadata", "occurred_at", "recorded_at"),
-    *("payload_hash", "prev_hash", "hash"),
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A table whose rows are written once.
+
+    One UPDATE may be allowed, for erasure: `kept` columns as they are, `blanked` ones to NULL, and `when` true (an
+    SQL condition on OLD). `keys` are the unique columns by which REPLACE INTO would find a row to overwrite: it
+    fires no DELETE trigger on SQLite.
+    """
+
+    table: str
+    keys: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    blanked: tuple[str, ...] = ()
+    when: str | None = None
+
+    def allows(self, differs: str) -> str | None:
+        """The condition of the one UPDATE that is allowed; `differs` is the database's null-safe inequality."""
+        if self.when is None:
+            return None
+        untouched = [f'NOT (NEW."{column}" {differs} OLD."{column}")' for column in self.kept]
+        blanked = [f'NEW."{column}" IS NULL' for column in self.blanked]
+        return " AND ".join([*untouched, *blanked, self.when])
+
+
+EVENTS = Guard(
+    table="ledger_contextevent",
+    keys=("seq", "id", "hash"),
+    kept=(
+        *(
+            "seq",
+            "id",
+            "kind",
+            "workspace",
+            "actor_kind",
+            "actor_id",
+            "actor_label",
+            "subject_id",
+            "object_id",
+        ),
+        *("item_id", "occurrence", "reason", "metadata", "occurred_at", "recorded_at"),
+        *("payload_hash", "prev_hash", "hash"),
+    ),
+    blanked=("text", "before", "after", "salt"),
+    when="EXISTS (SELECT 1 FROM ledger_tombstone t WHERE t.event_id = OLD.id)",
 )
-_ERASABLE = ("text", "before", "after", "salt")
+TOMBSTONES = Guard(table="ledger_tombstone", keys=("event_id",))
 
 
-def _erasure(differs: str) -> str:
-    untouched = " AND ".join(f"NOT (NEW.{c} {differs} OLD.{c})" for c in _KEPT)
-    blanked = " AND ".join(f"NEW.{c} IS NULL" for c in _ERASABLE)
-    return (
-        f"({untouched} AND {blanked} AND EXISTS (SELECT 1 FROM ledger_tombstone t WHERE t.event_id = OLD.id))"
-    )
-
-
-def _sqlite() -> dict[str, str]:
-    triggers = {}
-    for table, allowed, taken in (
-        ("ledger_contextevent", _erasure("IS NOT"), "seq = NEW.seq OR id = NEW.id OR hash = NEW.hash"),
-        ("ledger_tombstone", "0", "event_id = NEW.event_id"),
-    ):
-        message = f"{table} is append-only"
-        triggers[f"{table}_no_update"] = (
-            f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} WHEN NOT {allowed} "
-            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
-        )
-        triggers[f"{table}_no_delete"] = (
-            f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} "
-            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
-        )
-        # REPLACE INTO deletes the old row and fires no DELETE trigger (unless recursive_triggers is on).
+def _sqlite(guard: Guard) -> dict[str, str]:
+    table = guard.table
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    allowed = guard.allows("IS NOT")
+    unless = "" if allowed is None else f"WHEN NOT ({allowed}) "
+    triggers = {
+        f"{table}_no_update": f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} {unless}{refuse}",
+        f"{table}_no_delete": f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {refuse}",
+    }
+    if guard.keys:
+        taken = " OR ".join(f"{key} = NEW.{key}" for key in guard.keys)
         triggers[f"{table}_no_replace"] = (
             f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
-            f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken}) "
-            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+            f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken}) {refuse}"
         )
     return triggers
 
 
-def _postgresql() -> dict[str, str]:
-    triggers = {}
-    for table, allowed in (
-        ("ledger_contextevent", _erasure("IS DISTINCT FROM")),
-        ("ledger_tombstone", "FALSE"),
-    ):
-        function = (
-            f"CREATE OR REPLACE FUNCTION {table}_guard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            f"IF TG_OP = 'UPDATE' THEN IF {allowed} THEN RETURN NEW; END IF; END IF; "
-            f"RAISE EXCEPTION '{table} is append-only'; END $$; "
-        )
-        triggers[f"{table}_no_update"] = (
-            function + f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} "
-            f"FOR EACH ROW EXECUTE FUNCTION {table}_guard()"
-        )
-        triggers[f"{table}_no_delete"] = (
-            f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} "
-            f"FOR EACH ROW EXECUTE FUNCTION {table}_guard()"
-        )
-        triggers[f"{table}_no_truncate"] = (
-            f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION {table}_guard()"
-        )
-    return triggers
+def _postgresql(guard: Guard) -> dict[str, str]:
+    table = guard.table
+    allowed = guard.allows("IS DISTINCT FROM")
+    let_pass = (
+        "" if allowed is None else f"IF TG_OP = 'UPDATE' THEN IF {allowed} THEN RETURN NEW; END IF; END IF; "
+    )
+    function = (
+        f"CREATE OR REPLACE FUNCTION {table}_guard() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"{let_pass}RAISE EXCEPTION '{table} is append-only'; END $$; "
+    )
+    run = f"EXECUTE FUNCTION {table}_guard()"
+    return {
+        f"{table}_no_update": f"{function}CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} "
+        f"FOR EACH ROW {run}",
+        f"{table}_no_delete": f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} FOR EACH ROW {run}",
+        f"{table}_no_truncate": f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
+        f"FOR EACH STATEMENT {run}",
+    }
 
 
-def _wanted(connection: BaseDatabaseWrapper) -> dict[str, str]:
-    return _postgresql() if connection.vendor == "postgresql" else _sqlite()
+def _wanted(connection: BaseDatabaseWrapper) -> Iterable[tuple[str, str, str]]:
+    """(table, trigger, statement) for each guarded table that exists."""
+    tables = set(connection.introspection.table_names())
+    spell = _postgresql if connection.vendor == "postgresql" else _sqlite
+    for path in settings.GUARDS:
+        guard: Guard = import_string(path)
+        if guard.table in tables:
+            for name, statement in spell(guard).items():
+                yield guard.table, name, statement
 
 
 def _present(connection: BaseDatabaseWrapper) -> set[str]:
@@ -93,19 +125,19 @@ def _present(connection: BaseDatabaseWrapper) -> set[str]:
 
 
 def missing(using: str = "default") -> list[str]:
-    """The names of guards that the database lacks; empty when the ledger is protected."""
+    """The names of guards that the database lacks; empty when everything written once is protected."""
     connection = connections[using]
-    return sorted(set(_wanted(connection)) - _present(connection))
+    present = _present(connection)
+    return sorted(name for _, name, _ in _wanted(connection) if name not in present)
 
 
 def install(using: str = "default") -> None:
     """Create the guards that are missing, for the guarded tables that exist."""
     connection = connections[using]
-    tables = set(connection.introspection.table_names())
     present = _present(connection)
     with connection.cursor() as cursor:
-        for name, statement in _wanted(connection).items():
-            if name not in present and name.rsplit("_no_", 1)[0] in tables:
+        for _, name, statement in _wanted(connection):
+            if name not in present:
                 cursor.execute(statement)
 
 
@@ -113,6 +145,6 @@ def lift(using: str = "default") -> None:
     """Drop the guards, for a test that must flush its tables; `install` puts them back."""
     connection = connections[using]
     with connection.cursor() as cursor:
-        for name in _wanted(connection):
-            on_table = f" ON {name.rsplit('_no_', 1)[0]}" if connection.vendor == "postgresql" else ""
+        for table, name, _ in list(_wanted(connection)):
+            on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{on_table}")

@@ -9,6 +9,7 @@ stores exactly that. Nothing here reads the clock, except to time the stages, or
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -82,14 +83,30 @@ class Run:
 
 def run(question: Question, *, index: Index, weights: Weights = policy.DEFAULT) -> Run:
     """Answer a question; the caller holds one snapshot of the database around it."""
-    run = Run(question, weights)
-    _stage(run, "retrieve", lambda: retrieve(run, index))
-    _stage(run, "fuse", lambda: fuse(run))
-    _stage(run, "state", lambda: keep_what_holds(run, index))
+    run = gather(Run(question, weights), index)
+    while _short_of_candidates(run):
+        run = gather(Run(run.question.widened(), weights, timings_us=run.timings_us), index)
     _stage(run, "validity", lambda: judge(run))
     _stage(run, "limit", lambda: cut(run))
     _stage(run, "budget", lambda: pack(run))
     return run
+
+
+def gather(run: Run, index: Index) -> Run:
+    """The stages that bring candidates and leave those that hold."""
+    _stage(run, "retrieve", lambda: retrieve(run, index))
+    _stage(run, "fuse", lambda: fuse(run))
+    _stage(run, "state", lambda: keep_what_holds(run, index))
+    return run
+
+
+def _short_of_candidates(run: Run) -> bool:
+    """The limit is not reached although a pool was cut: what was cut off may still hold, or bring in what does."""
+    if len(run.pool) >= run.question.request.limit:
+        return False
+    drawn = Counter((strategy, hit.pool) for strategy, found in run.found.items() for hit in found)
+    history = not run.question.request.current_only  # one pool then, whatever a candidate's own is
+    return any(count >= run.question.pool for count in drawn.values()) and not history
 
 
 def _stage(run: Run, name: str, stage: Callable[[], None]) -> None:
@@ -101,7 +118,7 @@ def _stage(run: Run, name: str, stage: Callable[[], None]) -> None:
 def timed(timings_us: dict[str, int], name: str) -> Iterator[None]:
     started = time.perf_counter_ns()
     yield
-    timings_us[name] = (time.perf_counter_ns() - started) // 1000
+    timings_us[name] = timings_us.get(name, 0) + (time.perf_counter_ns() - started) // 1000
 
 
 # --------------------------------------------------------------------------------------------------- retrieve

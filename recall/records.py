@@ -13,6 +13,7 @@ memory it served, suppressed or replaced. The document:
     ledger_head  {seq, hash}
     answer       as it was sent
     candidates   {columns, rows}: every candidate with every factor, its position and its verdict
+    text_sha256  of each memory served, which stays when its text is erased
     digest       SHA-256 over what the answer says, ids of the recall and timings aside
 
 It keeps the text of what was served, and no text of what was not.
@@ -76,6 +77,7 @@ def _document(
 ) -> dict[str, Any]:
     question = run.question
     seq, hash_ = head()
+    hashes = {c.id: run.memories[c.id].text_sha256 for c in run.served}
     return {
         "version": LAYOUT,
         "request": question.request.as_dict(),
@@ -91,7 +93,8 @@ def _document(
         "ledger_head": {"seq": seq, "hash": hash_},
         "answer": answer,
         "candidates": {"columns": COLUMNS, "rows": [_candidate_row(c) for c in _in_order(run)]},
-        "digest": digest_of(answer, run),
+        "text_sha256": hashes,
+        "digest": digest_of(answer, hashes),
     }
 
 
@@ -133,13 +136,16 @@ def _candidate_row(candidate: Candidate) -> list[Any]:
     ]
 
 
-def digest_of(answer: Mapping[str, Any], run: Run) -> str:
-    """SHA-256 over the canonical JSON of what the answer says: results, state filter and outcome."""
+def digest_of(answer: Mapping[str, Any], text_sha256: Mapping[str, str]) -> str:
+    """SHA-256 over the canonical JSON of what the answer says: results, state filter and outcome.
+
+    Texts count by their hashes, so that the digest can be checked when a text has been erased.
+    """
     results = [
         {
             "id": hit["memory"]["id"],
             "version": hit["memory"]["version"],
-            "text_sha256": run.memories[hit["memory"]["id"]].text_sha256,
+            "text_sha256": text_sha256[hit["memory"]["id"]],
             "rank": hit["rank"],
             "score": hit["score"],
             "validity": hit.get("validity"),
@@ -264,6 +270,11 @@ class Stored:
     def answer(self) -> dict[str, Any]:
         stored: dict[str, Any] = self.document["answer"]
         return stored
+
+    @property
+    def digest_holds(self) -> bool:
+        """Whether the stored answer still is the one whose digest was written beside it."""
+        return digest_of(self.answer, self.document["text_sha256"]) == self.row.digest
 
     @property
     def candidates(self) -> list[dict[str, Any]]:

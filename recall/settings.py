@@ -187,6 +187,12 @@ SPECTACULAR_SETTINGS = {
 }
 
 RATE_LIMIT_PER_MINUTE = int(os.environ.get("RECALL_RATE_LIMIT", "6000"))
+GUARDS = [  # tables that are written once; the database refuses to change them (ledger/triggers.py)
+    "ledger.triggers.EVENTS",
+    "ledger.triggers.TOMBSTONES",
+    "recall.guards.RECORDS",
+    "recall.guards.HITS",
+]
 RECALL_INDEX = os.environ.get("RECALL_INDEX", "sqlite")
 RECALL_INDEXES = {"sqlite": "recall.indexes.sqlite.SqliteIndex"}
 if RECALL_INDEX not in RECALL_INDEXES:

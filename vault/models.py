@@ -111,6 +111,9 @@ class Memory(models.Model):
             models.Index(  # lists, tag-only recall
                 fields=["workspace", "created_at", "id"], name="memory_by_age"
             ),
+            models.Index(  # the few that were erased
+                fields=["erased_at"], name="memory_erased", condition=models.Q(erased_at__isnull=False)
+            ),
             models.Index(  # memories that came from one event
                 fields=["source_event_id"],
                 name="memory_source",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from recall.domain.request import RecallRequest
@@ -22,11 +22,16 @@ class Question:
     scope: Scope
     workspaces: tuple[Workspace, ...]
     anchor: Anchor
+    widening: int = 1
 
     @property
     def pool(self) -> int:
         """How many candidates each strategy brings at the most, into each of its pools."""
-        return min(max(self.request.limit * 5, 64), 2000)
+        return min(max(self.request.limit * 5, 64), 2000) * self.widening
+
+    def widened(self) -> Question:
+        """The same question with larger pools, for when smaller ones left the answer short."""
+        return replace(self, widening=self.widening * 8)
 
 
 OPEN, LINKED, FALLEN = range(3)

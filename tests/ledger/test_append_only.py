@@ -213,7 +213,7 @@ def test_a_missing_guard_is_named() -> None:
 
 def test_migrate_puts_missing_guards_back() -> None:
     triggers.lift()
-    assert len(triggers.missing()) == 6
+    assert len(triggers.missing()) == 11
     call_command("migrate", verbosity=0)
     assert triggers.missing() == []
 

@@ -615,3 +615,19 @@ def test_what_a_memory_holds_cannot_overwrite_what_a_hit_says(api: Api) -> None:
     assert hit["memory"]["metadata"] == pretended
     assert (hit["context_invalid"], hit["validity"]["grade"]) == (True, "context_invalid")
     assert (hit["memory"]["version"], hit["memory"]["workspace"], hit["memory"]["archived"]) == (1, "", False)
+
+
+def test_superseded_matches_whose_replacement_is_out_of_sight_crowd_out_nothing(api: Api) -> None:
+    elsewhere = api.stored("nothing of the sort", tags=["hidden"])["id"]
+    rows = [{"text": "harbour rota harbour rota", "tags": ["seen"]} for _ in range(80)]
+    _, done = api.post("/v1/memories/bulk", {"memories": rows})
+    for entry in done["memories"]:
+        api.linked(entry["id"], elsewhere, "INVALIDATED_BY")
+    stands = api.stored("a rota of the harbour, as somebody once wrote it down", tags=["seen"])["id"]
+    fell = api.stored("gone", archived=True)["id"]
+    api.linked(stands, fell, "INVALIDATED_BY")
+
+    answer = api.recalled("harbour rota", tags=["seen"], limit=3)
+
+    assert [hit["memory"]["id"] for hit in answer["results"]] == [stands]
+    assert answer["state_filter"]["suppressed_count"] == 80

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from ledger.domain.hashchain import canonical
@@ -22,9 +22,11 @@ from recall.domain.state import Anchor
 from recall.indexes import Question
 from recall.models import RecallRecord, RecordHit
 from recall.pipeline import anchored, run
+from recall.records import record_for
 from recall.shapes import RecallBody, parse
 from vault.domain.access import scope_of
 from vault.queries import workspaces_in
+from vault.services import Caller
 
 Api = Any
 
@@ -354,3 +356,36 @@ def test_a_record_keeps_what_was_served_then(api: Api) -> None:
     api.call("PATCH", f"/v1/memories/{memory}", {"text": "the fence is red", "archived": True})
     kept = whole(api, answer)["answer"]["results"][0]["memory"]
     assert (kept["text"], kept["version"], kept["archived"]) == ("the fence is green", 1, False)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE recall_recallrecord SET query = 'another question'",
+        "UPDATE recall_recallrecord SET document = x'00'",
+        "DELETE FROM recall_recallrecord",
+        "REPLACE INTO recall_recallrecord SELECT * FROM recall_recallrecord",
+        "UPDATE recall_recordhit SET verdict = 'suppressed'",
+        "DELETE FROM recall_recordhit",
+    ],
+)
+def test_the_database_refuses_to_change_a_record(api: Api, statement: str) -> None:
+    api.stored("the bell rings at noon")
+    api.recalled("bell")
+
+    with (
+        pytest.raises(IntegrityError, match="append-only"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+
+
+def test_a_record_knows_whether_its_digest_still_holds(api: Api, caller: Caller) -> None:
+    api.stored("the bell rings at noon")
+    stored = record_for(caller.reach, api.recalled("bell")["recall_id"])
+    assert stored.digest_holds
+
+    stored.answer["results"][0]["rank"] = 2
+
+    assert not stored.digest_holds

@@ -1,0 +1,19 @@
+"""The records' guards in the database (ledger/triggers.py): written once, whatever the client."""
+
+from __future__ import annotations
+
+from ledger.triggers import Guard
+from recall.models import RecallRecord
+
+RECORDS = Guard(
+    table="recall_recallrecord",
+    keys=("seq", "id"),
+    # Erasure may write the document anew, and only of a record that met an erased memory.
+    kept=tuple(str(field.column) for field in RecallRecord._meta.concrete_fields if field.column != "document"),
+    when=(
+        "EXISTS (SELECT 1 FROM vault_memory m JOIN recall_recordhit h "
+        "ON h.memory_id = m.seq AND h.record_id = OLD.seq WHERE m.erased_at IS NOT NULL)"
+    ),
+)
+# Without keys: a recall writes up to hundreds of these rows, and looking for each one's twin would cost a tenth of it.
+HITS = Guard(table="recall_recordhit")
