@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -73,9 +74,16 @@ def furnish(workspace: str, mark: str, *, at: UnixMs) -> Room:
     new, _ = vault.supersede(room.old, sent=newer, caller=agent, at=at, reason=f"{mark} because")
     room.new = new.id
     body = parse(RecallBody, {"query": f"{mark} pump", "profile": "validity"})
-    room.recalls = [recall(body.request(), caller=agent, surface="api", at=at)["recall_id"]]
+    for asked_at in (at - 35 * DAY, at):  # the overview counts both months
+        room.recalls.append(recall(body.request(), caller=agent, surface="api", at=asked_at)["recall_id"])
     room.events = list(ContextEvent.objects.filter(workspace=workspace).values_list("id", flat=True))
     return room
+
+
+@pytest.fixture
+def now() -> UnixMs:
+    """The real time, and not the fixed one of other tests: pages look at the clock."""
+    return time.time_ns() // 1_000_000
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from django.urls import include, path
 
 from ledger.domain.instants import UnixMs
 from recall.models import RecallRecord
+from recall.pages.texts import beginnings
 from recall.pages.urls import urlpatterns as pages
 from recall.records import record_for
 from vault.domain.access import GLOBAL, Reach
@@ -165,6 +166,12 @@ def test_recalls_that_met_a_global_memory_are_only_those_the_viewer_may_see(
     assert "asked by crimson" in text
     assert "cobalt" not in text
     assert "asked by cobalt" in text_of(visitor("red", "blue").get(f"/memories/{shared}/"))
+
+
+def test_the_beginnings_of_texts_are_only_those_of_readable_memories(rooms: dict[str, Room]) -> None:
+    ids = [room.new for room in rooms.values()]
+    told = beginnings(ids, Reach.bound("red"))
+    assert told.keys() == {rooms["red"].new, rooms[GLOBAL].new}
 
 
 def test_the_choice_of_workspaces_names_only_those_granted(
