@@ -19,7 +19,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name")
-        parser.add_argument("--scopes", default="read,write", help="some of read,write,admin (default: read,write)")
+        parser.add_argument(
+            "--scopes", default="read,write", help="some of read,write,admin (default: read,write)"
+        )
         parser.add_argument("--workspace", help="bind the key to one workspace")
         parser.add_argument("--expires", metavar="TIME", help="RFC 3339, or a date")
         parser.add_argument("--json", action="store_true")
@@ -37,10 +39,18 @@ class Command(BaseCommand):
             raise CommandError(f"--expires: {error}") from error
         except Refused as refusal:
             raise CommandError(f"{refusal.field}: {refusal.message}") from refusal
-        told = {"id": key.id, "name": key.name, "scopes": key.scopes.split(","), "workspace": key.workspace, "key": secret}
+        told = {
+            "id": key.id,
+            "name": key.name,
+            "scopes": key.scopes.split(","),
+            "workspace": key.workspace,
+            "key": secret,
+        }
         if options["json"]:
             self.stdout.write(json.dumps(told))
             return
-        bound = "every workspace" if key.workspace is None else f"workspace {key.workspace!r}, and global to read"
+        bound = (
+            "every workspace" if key.workspace is None else f"workspace {key.workspace!r}, and global to read"
+        )
         self.stdout.write(f"{secret}\n")
         self.stderr.write(f"{key.name}: {key.scopes}; {bound}. The key is not shown again.")
