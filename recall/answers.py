@@ -69,7 +69,7 @@ def link_json(link: MemoryLink) -> dict[str, Any]:
 
 def event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
     """An event. Its place in the chain only for who may read all of it: the numbers count everybody's events."""
-    place = {"seq": event.seq, "prev_hash": event.prev_hash} if reach.readable is None else {}
+    place = {"seq": event.seq, "prev_hash": event.prev_hash} if reach.sees_all else {}
     return {
         **place,
         "id": event.id,

@@ -39,7 +39,7 @@ class RecallScope(models.Model):
         """Only to somebody who may read every workspace that was covered."""
         names = self.scope.workspaces
         if names is None:
-            return reach.readable is None
+            return reach.sees_all
         return all(reach.reads(name) for name in names)
 
 

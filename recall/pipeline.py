@@ -9,7 +9,6 @@ stores exactly that. Nothing here reads the clock, except to time the stages, or
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from recall.domain.fusion import Sighting, fused_score
 from recall.domain.policy import Weights
 from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of, states_of
 from recall.domain.validity import Judgement, Validity, grade
-from recall.indexes import Found, Index, Question
+from recall.indexes import LINKED, Found, Index, Question
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
 from vault.models import Memory
@@ -101,12 +100,11 @@ def gather(run: Run, index: Index) -> Run:
 
 
 def _short_of_candidates(run: Run) -> bool:
-    """The limit is not reached although a pool was cut: what was cut off may still hold, or bring in what does."""
-    if len(run.pool) >= run.question.request.limit:
+    """The limit is not reached although linked ones were cut off, which may stand or bring in what does."""
+    request = run.question.request
+    if not request.current_only or len(run.pool) >= request.limit:
         return False
-    drawn = Counter((strategy, hit.pool) for strategy, found in run.found.items() for hit in found)
-    history = not run.question.request.current_only  # one pool then, whatever a candidate's own is
-    return any(count >= run.question.pool for count in drawn.values()) and not history
+    return any(sum(hit.pool == LINKED for hit in found) >= run.question.pool for found in run.found.values())
 
 
 def _stage(run: Run, name: str, stage: Callable[[], None]) -> None:

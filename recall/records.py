@@ -291,7 +291,10 @@ def record_for(reach: Reach, recall_id: str) -> Stored:
     row = RecallRecord.objects.select_related("scope").visible_to(reach).filter(id=recall_id).first()
     if row is None:
         raise NotFound(f"no recall {recall_id}", hint="ids begin with rcl_")
-    return read(row)
+    stored = read(row)
+    if not reach.sees_all:
+        del stored.document["ledger_head"]["seq"]  # it counts the events of every workspace
+    return stored
 
 
 def blank_text(memory_id: str) -> int:

@@ -22,7 +22,6 @@ from recall.queries import records_of
 from recall.records import Stored, record_for
 from recall.shapes import RecallBody, parse, parse_query
 from vault.domain import values
-from vault.domain.access import Reach
 
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -118,19 +117,17 @@ class OneRecall(APIView):
     @extend_schema(operation_id="recall_read", responses={200: ANY})
     def get(self, request: Request, recall_id: str) -> Response:
         one(request, ())
-        reach = caller_of(request).reach
-        return Response(stored_json(record_for(reach, recall_id), reach), headers=NO_STORE)
+        return Response(stored_json(record_for(caller_of(request).reach, recall_id)), headers=NO_STORE)
 
 
-def stored_json(stored: Stored, reach: Reach) -> dict[str, Any]:
-    document = stored.document
-    head: dict[str, Any] = document["ledger_head"]
-    if reach.readable is not None:
-        head = {"hash": head["hash"]}  # `seq` counts the events of every workspace
+_AS_STORED = "request scope policy index embedder ledger_head answer text_sha256".split()
+
+
+def stored_json(stored: Stored) -> dict[str, Any]:
     return {
         **record_json(stored.row),
-        **{name: document[name] for name in ("request", "scope", "policy", "index", "embedder", "answer")},
-        "ledger_head": head,
+        **{name: stored.document[name] for name in _AS_STORED},
+        "digest_holds": stored.digest_holds,
         "candidates": stored.candidates,
         "candidate_count": stored.row.candidates,
     }

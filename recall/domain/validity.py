@@ -163,14 +163,21 @@ def _provenance(facts: Facts, weights: Weights) -> Judgement | None:
     return Judgement("provenance", 1 + weights.provenance_boost, f"provenance:{facts.provenance_class}")
 
 
+_HOW = {
+    "invalidated_by": "Invalidated by a later memory",
+    "evolved_into": "Evolved into a later memory",
+    "ledger": "Superseded in the ledger",
+}
+
+
 def _superseded(facts: Facts, superseded_by: str | None, weights: Weights) -> Judgement | None:
     how = "deprecated" if facts.status == DEPRECATED else superseded_by
     if how is None:
         return None
     if facts.status != DEPRECATED:
-        reason = f"Superseded ({superseded_by})"
+        reason = _HOW.get(superseded_by or "", f"Superseded ({superseded_by})")
     elif superseded_by is not None:
-        reason = f"Deprecated, and superseded ({superseded_by})"
+        reason = "Deprecated, and superseded"
     else:
         reason = "Deprecated, with no successor on record"
     return Judgement("superseded", weights.superseded_penalty, f"superseded:{how}", "context_invalid", reason)

@@ -26,7 +26,7 @@ class Question:
 
     @property
     def pool(self) -> int:
-        """How many candidates each strategy brings at the most, into each of its pools."""
+        """How many candidates each strategy brings at the most, into each of its two pools."""
         return min(max(self.request.limit * 5, 64), 2000) * self.widening
 
     def widened(self) -> Question:
@@ -38,11 +38,11 @@ OPEN, LINKED, FALLEN = range(3)
 
 
 class Found(NamedTuple):
-    """A memory that a strategy found, and its pool.
+    """A memory that a strategy found, and how it stands.
 
-    Rules 1-4 hold for OPEN and LINKED ones; a replacing edge leads out of LINKED ones; FALLEN ones can only bring in
-    what replaced them. The last two are doubtful, and apart, so that no number of fallen ones crowds out one that
-    stands because its replacement fell.
+    OPEN: rules 1-4 hold and no replacing edge leads out: it is current. The rest is doubtful, in one pool: LINKED
+    ones, which a replacing edge leaves, may stand or bring in what replaced them; FALLEN ones can do neither, so they
+    never take a LINKED one's room.
     """
 
     facts: Facts
@@ -60,7 +60,7 @@ class Index(Protocol):
     version: str
 
     def lexical(self, question: Question) -> list[Found]:
-        """Texts that hold the question's words, best first: up to `pool` of each pool."""
+        """Texts that hold the question's words, best first: up to `pool` open ones and `pool` doubtful ones."""
         ...
 
     def by_filters(self, question: Question) -> list[Found]:

@@ -131,18 +131,26 @@ def _pools(found: list[Found], question: Question) -> list[Found]:
         found.sort(key=lambda f: (sign * f.facts.created_at, f.facts.id))
     else:
         found.sort(key=lambda f: (-f.score, f.facts.id))
-    room = dict.fromkeys((OPEN, LINKED, FALLEN), question.pool)
+    if not request.current_only:
+        return found[: question.pool]
+    linked = sum(candidate.pool == LINKED for candidate in found)
+    room = {
+        OPEN: question.pool,
+        LINKED: question.pool,
+        FALLEN: max(
+            0, question.pool - linked
+        ),  # they can change no answer, so they fill what the others leave
+    }
     kept = []
     for candidate in found:
-        pool = candidate.pool if request.current_only else OPEN
-        if room[pool] > 0:
-            room[pool] -= 1
+        if room[candidate.pool] > 0:
+            room[candidate.pool] -= 1
             kept.append(candidate)
     return kept
 
 
 def _pool(question: Question) -> tuple[str, list[Any]]:
-    """The pool of `vault_memory m`, as SQL: the same tests as `standing_reason`, then whether an edge leads out."""
+    """The pool of `vault_memory m`, as SQL: whether an edge leads out, then the tests of `standing_reason`."""
     at, past = question.anchor.at, question.anchor.past
     standing = (
         "m.archived = 0 AND m.status <> 'deprecated' "
@@ -156,7 +164,7 @@ def _pool(question: Question) -> tuple[str, list[Any]]:
         standing += " AND m.created_at <= %s"
         replaced = "m.replaced_since <= %s"
         params += [at] * 2
-    return f"CASE WHEN NOT ({standing}) THEN {FALLEN} WHEN {replaced} THEN {LINKED} ELSE {OPEN} END", params
+    return f"CASE WHEN {replaced} THEN {LINKED} WHEN {standing} THEN {OPEN} ELSE {FALLEN} END", params
 
 
 def _filters(request: RecallRequest) -> tuple[str, list[Any]]:

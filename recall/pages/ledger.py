@@ -52,6 +52,7 @@ def ledger_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
         "total": sum(counts.values()),
         "page": page,
         "rows": _told(page.rows, caller.reach),
+        "sees_all": caller.reach.sees_all,
     }
     return show(request, "ledger.html", context, part="results")
 
@@ -83,6 +84,7 @@ def event_page(request: HttpRequest, event_id: str, *, caller: Caller) -> HttpRe
         "before": _pretty(event.values_before),
         "after": _pretty(event.values_after),
         "about": _told([event], caller.reach)[0][2],
+        "sees_all": caller.reach.sees_all,
     }
     return show(request, "event.html", context)
 

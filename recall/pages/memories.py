@@ -127,6 +127,7 @@ def memory_page(request: HttpRequest, memory_id: str, *, caller: Caller) -> Http
         "links": links_of(memory),
         "changes": _changes(memory, caller.reach),
         "recalls": recalls_of(memory.id, caller.reach, limit=20),
+        "sees_all": caller.reach.sees_all,
         "metadata": sorted(memory.metadata.items()),
     }
     return show(request, "memory.html", context, part="at")

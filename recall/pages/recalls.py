@@ -180,6 +180,8 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
     context = {
         "section": "recalls",
         "row": stored.row,
+        "digest_holds": stored.digest_holds,
+        "sees_all": caller.reach.sees_all,
         "document": stored.document,
         "hits": hits,
         "every": every,

@@ -117,12 +117,19 @@ def test_only_verified_and_corroborated_gain_and_leave_a_signal(provenance: str)
 # Superseded
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_a_replaced_memory_is_context_invalid_and_says_how(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("invalidated_by", "Invalidated by a later memory"),
+        ("evolved_into", "Evolved into a later memory"),
+        ("ledger", "Superseded in the ledger"),
+    ],
+)
+def test_a_replaced_memory_is_context_invalid_and_says_how(how: str, words: str) -> None:
     found = grade(memory(), at=T, workspace=None, superseded_by=how)
     assert (found.grade, found.superseded, found.multiplier) == ("context_invalid", True, 0.35)
     assert found.signals[-1] == f"superseded:{how}"
-    assert found.cause == f"Superseded ({how})"
+    assert found.cause == words
 
 
 def test_a_deprecated_memory_is_superseded_without_a_replacement() -> None:
@@ -136,7 +143,7 @@ def test_a_memory_both_deprecated_and_replaced_is_penalised_once_and_both_are_to
     found = grade(memory(status="deprecated"), at=T, workspace=None, superseded_by="evolved_into")
     assert found.multiplier == 0.35
     assert found.signals[-1] == "superseded:deprecated"
-    assert found.cause == "Deprecated, and superseded (evolved_into)"
+    assert found.cause == "Deprecated, and superseded"
 
 
 @pytest.mark.parametrize("status", [status for status in STATUSES if status != "deprecated"])

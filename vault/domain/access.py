@@ -33,6 +33,11 @@ class Reach:
             asserts_provenance=asserts_provenance,
         )
 
+    @property
+    def sees_all(self) -> bool:
+        """Numbers that count everybody's rows (an event's seq, say) are only for whoever may see them all."""
+        return self.readable is None
+
     def reads(self, workspace: str) -> bool:
         return self.readable is None or workspace in self.readable
 
