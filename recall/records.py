@@ -45,7 +45,7 @@ from vault.services import Caller
 
 LAYOUT = 1
 COLUMNS = (
-    "id workspace strategies fused pool_rank base factors multiplier final position grade signals cause verdict "
+    "id workspace strategies fused pool_rank base judgements multiplier final position grade cause verdict "
     "detail replaces injected age_ms"
 ).split()
 
@@ -113,7 +113,6 @@ def _in_order(run: Run) -> list[Candidate]:
 
 def _candidate_row(candidate: Candidate) -> list[Any]:
     validity = candidate.graded
-    judgements = validity.judgements
     return [
         candidate.facts.id,
         candidate.facts.workspace,
@@ -121,12 +120,11 @@ def _candidate_row(candidate: Candidate) -> list[Any]:
         candidate.fused,
         candidate.pool_rank,
         candidate.base,
-        [[judgement.rule, judgement.factor] for judgement in judgements],
+        [judgement[:3] for judgement in validity.judgements],  # rule, factor, signal
         validity.multiplier,
         candidate.final,
         candidate.position,
         validity.grade,
-        [judgement.signal for judgement in judgements],
         validity.cause,
         candidate.verdict,
         candidate.detail,
@@ -279,7 +277,15 @@ class Stored:
     @property
     def candidates(self) -> list[dict[str, Any]]:
         table = self.document["candidates"]
-        return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+        return [_spelt_out(dict(zip(table["columns"], row, strict=True))) for row in table["rows"]]
+
+
+def _spelt_out(candidate: dict[str, Any]) -> dict[str, Any]:
+    """A candidate with its judgements taken apart: the factors, and the signals."""
+    judgements = candidate.pop("judgements")
+    candidate["factors"] = [[rule, factor] for rule, factor, _ in judgements]
+    candidate["signals"] = [signal for _, _, signal in judgements if signal is not None]
+    return candidate
 
 
 def read(row: RecallRecord) -> Stored:
