@@ -137,6 +137,7 @@ class Memory(models.Model):
             archived=self.archived,
             erased=self.erased_at is not None,
             provenance_class=self.provenance_class,
+            seq=self.seq,
         )
 
     @cached_property

@@ -89,11 +89,27 @@ WITH RECURSIVE reached(seq) AS (
 )
 """
 
+FACTS = (
+    "m.id, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, "
+    "m.erased_at IS NOT NULL AS erased, m.provenance_class, m.seq"
+)
+FACTS_WIDTH = 10
+
+
+def facts_from(row: Sequence[Any], workspace: str) -> Facts:
+    """The facts in a row that begins with the columns FACTS."""
+    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, seq = row[
+        :FACTS_WIDTH
+    ]
+    bounds = (t_valid, t_invalid, expires_at)
+    return Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance, seq)
+
+
 _CHAINS = (
     _WALK
-    + """
-SELECT m.id, w.name, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, m.erased_at IS NOT NULL,
-       m.provenance_class, l.id, (SELECT t.id FROM vault_memory t WHERE t.seq = l.target_id), l.type, l.created_at
+    + f"""
+SELECT {FACTS}, w.name,
+       l.id, (SELECT t.id FROM vault_memory t WHERE t.seq = l.target_id), l.type, l.created_at
 FROM reached r
 JOIN vault_memory m ON m.seq = r.seq
 JOIN vault_workspace w ON w.id = m.workspace_id
@@ -114,25 +130,11 @@ def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
     with connection.cursor() as cursor:
         cursor.execute(_CHAINS, [json.dumps(sorted(memory_ids)), *seen, *seen])
         for row in cursor.fetchall():
-            (
-                id_,
-                workspace,
-                created_at,
-                t_valid,
-                t_invalid,
-                expires_at,
-                status,
-                archived,
-                erased,
-                provenance,
-            ) = row[:10]
-            bounds = (t_valid, t_invalid, expires_at)
-            facts[id_] = Facts(
-                id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance
-            )
-            link_id, target, relation, linked_at = row[10:]
+            workspace, link_id, target, relation, linked_at = row[FACTS_WIDTH:]
+            found = facts_from(row, workspace)
+            facts[found.id] = found
             if link_id is not None:
-                edges.append(Edge(link_id, id_, target, relation, linked_at))
+                edges.append(Edge(link_id, found.id, target, relation, linked_at))
     return Chains(tuple(edges), facts)
 
 

@@ -18,14 +18,9 @@ from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.request import RecallRequest
 from recall.domain.words import words_of, worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Question
-from vault.domain.facts import Facts
 from vault.fulltext import TOKENIZER, table_of
 from vault.models import Workspace
-
-_FACTS = (
-    "m.id, m.created_at, m.t_valid, m.t_invalid, m.expires_at, m.status, m.archived, "
-    "m.erased_at IS NOT NULL AS erased, m.provenance_class"
-)
+from vault.queries import FACTS, FACTS_WIDTH, facts_from
 
 
 class SqliteIndex:
@@ -103,7 +98,7 @@ def _search(
     sql = f"""
         WITH hit AS MATERIALIZED ({hits}),
         fit AS (
-            SELECT {_FACTS}, hit.score, {pool} AS pool
+            SELECT {FACTS}, hit.score, {pool} AS pool
             FROM hit CROSS JOIN vault_memory m ON m.seq = hit.seq
             WHERE {filters}
         )
@@ -115,12 +110,8 @@ def _search(
 
 
 def _found(row: tuple[Any, ...], workspace: str) -> Found:
-    id_, created_at, t_valid, t_invalid, expires_at, status, archived, erased, provenance, score, pool, _ = (
-        row
-    )
-    bounds = (t_valid, t_invalid, expires_at)
-    facts = Facts(id_, workspace, created_at, *bounds, status, bool(archived), bool(erased), provenance)
-    return Found(facts, score, pool)
+    score, pool, _ = row[FACTS_WIDTH:]
+    return Found(facts_from(row, workspace), score, pool)
 
 
 def _pools(found: list[Found], question: Question) -> list[Found]:

@@ -20,7 +20,7 @@ ASSERTED = frozenset({"verified", "corroborated"})  # a claim of trust, which no
 
 
 class Facts(NamedTuple):
-    """One memory's standing facts; instants in Unix ms, None where there is no bound.
+    """One memory's standing facts; instants in Unix ms, None where there is no bound. `seq` is its row's number.
 
     A named tuple, because every recall makes hundreds of them.
     """
@@ -35,6 +35,7 @@ class Facts(NamedTuple):
     archived: bool = False
     erased: bool = False
     provenance_class: str = "candidate"
+    seq: int = 0
 
     @property
     def expiry(self) -> UnixMs | None:
