@@ -9,7 +9,9 @@ RECORDS = Guard(
     table="recall_recallrecord",
     keys=("seq", "id"),
     # Erasure may write the document anew, and only of a record that met an erased memory.
-    kept=tuple(str(field.column) for field in RecallRecord._meta.concrete_fields if field.column != "document"),
+    kept=tuple(
+        str(field.column) for field in RecallRecord._meta.concrete_fields if field.column != "document"
+    ),
     when=(
         "EXISTS (SELECT 1 FROM vault_memory m JOIN recall_recordhit h "
         "ON h.memory_id = m.seq AND h.record_id = OLD.seq WHERE m.erased_at IS NOT NULL)"

@@ -177,7 +177,9 @@ def main() -> None:
     took = [ms for result, _ in results for ms in result]
     print(f"{options.memories:,} memories (+{options.elsewhere:,} elsewhere), {options.clients} client(s)")
     rate = len(took) / wall
-    print(f"{'request':<10} p50 {percentile(took, 0.5):7.2f}  p95 {percentile(took, 0.95):7.2f} ms  {rate:.0f}/s")
+    print(
+        f"{'request':<10} p50 {percentile(took, 0.5):7.2f}  p95 {percentile(took, 0.95):7.2f} ms  {rate:.0f}/s"
+    )
     total = statistics.fmean(took)
     for stage in results[0][1]:
         values = [ms for _, stages in results for ms in stages[stage]]
