@@ -106,7 +106,7 @@ def test_paging_and_filters_go_together(live: Watched) -> None:
 def test_a_facet_of_the_ledger_swaps_in_place(live: Watched) -> None:
     live.open("/ledger/")
     live.page.evaluate("document.querySelector('header.top').dataset.kept = 'yes'")
-    live.page.get_by_role("link", name="Memory erased").click()
+    live.page.get_by_label("Kinds of events").get_by_role("link", name="Memory erased").click()
     live.page.wait_for_url("**kind=memory_erased")
     live.page.locator(".facet a[aria-current]", has_text="Memory erased").wait_for()
     assert live.page.locator("header.top[data-kept=yes]").count() == 1
