@@ -38,7 +38,7 @@ def test_a_list_is_paged_with_its_filters_kept(plain: Watched) -> None:
 
 def test_a_facet_of_the_ledger_is_a_link(plain: Watched) -> None:
     plain.open("/ledger/")
-    facet = plain.page.get_by_role("link", name=re.compile("^Memory verified"))
+    facet = plain.page.locator(".facet").get_by_role("link", name=re.compile("^Memory verified"))
     number = int(facet.locator(".num").inner_text())
     facet.click()
     assert plain.page.locator("tbody tr").count() == min(number, 50)
