@@ -39,13 +39,22 @@ def serving(folder: Path, *, workers: int = 2) -> Iterator[tuple[subprocess.Pope
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "manage.py"), "serve", "--port", str(port), "--workers", str(workers)],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "recall.settings", "RECALL_DATA_DIR": str(folder)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    with (folder / "serve.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "manage.py"),
+                "serve",
+                "--port",
+                str(port),
+                "--workers",
+                str(workers),
+            ],
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "recall.settings", "RECALL_DATA_DIR": str(folder)},
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         wait_until_ready(process, port)
         yield process, port
@@ -222,3 +231,23 @@ def require_whole(folder: Path, acknowledged: list[str]) -> None:
         assert column(f"SELECT count(*) FROM {index} WHERE {index} MATCH 'fence'") == [len(stored)]
         assert column("SELECT count(*) FROM vault_memorytag") == [len(stored)]
         assert column("PRAGMA integrity_check") == ["ok"]
+
+
+NO_REQUESTS = [
+    (b"whispered nonsense\r\n\r\n", 400, "malformed"),
+    (b"GET /v1/recall?query=whispered" + b"a" * 9_000 + b" HTTP/1.1\r\n\r\n", 414, "too_large"),
+    (b"GET /healthz HTTP/1.1\r\nX: " + b"whispered" * 2_000 + b"\r\n\r\n", 431, "too_large"),
+]
+
+
+def test_what_is_no_request_is_refused_in_the_envelope_and_not_logged(house: tuple[Path, str]) -> None:
+    folder, _ = house
+    with serving(folder) as (_, port):
+        for sent, status, code in NO_REQUESTS:
+            with socket.create_connection(("127.0.0.1", port), 5) as line:
+                line.sendall(sent)
+                head, _, body = line.makefile("rb").read().partition(b"\r\n\r\n")
+            assert head.startswith(f"HTTP/1.1 {status} ".encode())
+            assert json.loads(body)["error"]["code"] == code
+
+    assert "whispered" not in (folder / "serve.log").read_text()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 from argparse import ArgumentParser
+from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
@@ -13,8 +16,34 @@ from django.core.wsgi import get_wsgi_application
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from gunicorn.app.base import BaseApplication
+from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
+from gunicorn.workers.gthread import ThreadWorker
 
 from ledger import triggers
+
+
+class QuietWorker(ThreadWorker):
+    """Answers what never becomes a request as every other error is answered, and logs no part of it.
+
+    gunicorn would answer HTML, and write the request line to the log, where the question of an agent may stand.
+    """
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
+        status, code, message = 400, "malformed", "this is not an HTTP request that the server understands"
+        if isinstance(exc, LimitRequestLine):
+            status, code, message = 414, "too_large", "the address is too long: send the question with POST"
+        elif isinstance(exc, LimitRequestHeaders):
+            status, code, message = 431, "too_large", "the headers are too large"
+        elif not isinstance(exc, ParseException):
+            status, code, message = 500, "internal", "an unexpected error; it was logged"
+            self.log.error("error outside the application: %s", type(exc).__name__)
+        body = json.dumps({"error": {"code": code, "message": message}})
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with contextlib.suppress(OSError):  # whoever sent it may be gone
+            client.sendall((head + body).encode())
 
 
 class Server(BaseApplication):
@@ -58,7 +87,7 @@ class Command(BaseCommand):
                 "bind": f"{host}:{options['port']}",
                 "workers": options["workers"],
                 "threads": options["threads"],
-                "worker_class": "gthread",
+                "worker_class": QuietWorker,
                 "keepalive": 75,
                 "preload_app": True,  # once, before the workers fork: they share what was loaded
                 "graceful_timeout": 5,  # a worker that missed the signal is not waited for longer
