@@ -9,17 +9,26 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ledger.domain.instants import NotAnInstant, UnixMs, parse_instant
+from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Invalid, Refused
 from recall import services as recalls
 from recall.answers import event_json, link_json, memory_json
 from recall.api import errors
 from recall.api.access import caller_of, now_ms
-from recall.api.parsing import query_lists
+from recall.api.arguments import (
+    ANY,
+    boolean_of,
+    check_search,
+    if_match,
+    instant_of,
+    paged_links,
+    query_of,
+    reason_of,
+)
 from recall.domain.request import TAGS_MATCH
 from recall.domain.state import Anchor
 from recall.domain.validity import grade
-from recall.paging import Cursor, page_of, parse_cursor, parse_limit
+from recall.paging import page_of, parse_cursor, parse_limit
 from recall.pipeline import anchored
 from recall.queries import current_page, states_of
 from recall.shapes import (
@@ -39,8 +48,7 @@ from vault.domain.links import LINK_TYPES
 from vault.models import Memory, MemoryLink, MemoryQuerySet
 from vault.queries import links_of, memory_for
 
-MEMORY = {"type": "object", "description": "A memory, as api.md shows it."}
-ANY = {"type": "object"}
+MEMORY = {"type": "object", "description": "A memory."}
 
 
 def answered(memory: Memory, *, status: int = 200, at: UnixMs | None = None) -> Response:
@@ -50,81 +58,12 @@ def answered(memory: Memory, *, status: int = 200, at: UnixMs | None = None) -> 
     return Response(memory_json(memory, state), status=status, headers={"ETag": f'"{memory.version}"'})
 
 
-def if_match(request: Request) -> int | None:
-    """The version that `If-Match` names, or None."""
-    given = request.headers.get("If-Match")
-    if given is None or given.strip() == "*":
-        return None
-    digits = given.strip().removeprefix("W/").strip('"')
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
-        raise Invalid('If-Match must be a version such as "3"', field="If-Match")
-    return int(digits)
-
-
-def one(request: Request, known: tuple[str, ...]) -> dict[str, str]:
-    """A query string of single values, each with a known name."""
-    asked = {}
-    for name, given in query_lists(request._request).items():
-        if name not in known:
-            raise Invalid(
-                f"unknown parameter {name}",
-                field=name,
-                code="unknown_field",
-                hint=f"known: {', '.join(known) or 'none'}",
-            )
-        if len(given) > 1 and name != "tags":
-            raise Invalid(f"{name} is given {len(given)} times", field=name)
-        asked[name] = given[0]
-        values.check_unicode(given[0], field=name)
-    if "workspace" in asked:
-        values.check_workspace(asked["workspace"])
-    return asked
-
-
-def reason_of(request: Request) -> str:
-    """The optional reason of a request without a body of its own (DELETE), from the query string."""
-    return one(request, ("reason",)).get("reason", "")
-
-
-def check_search(text: str) -> str:
-    """The `q` of a list: a part of a text, as long as a question may be."""
-    return values.check_size(text, field="q", max_bytes=values.MAX_QUERY_BYTES)
-
-
-def instant_of(asked: dict[str, str], name: str) -> UnixMs | None:
-    if name not in asked:
-        return None
-    try:
-        return parse_instant(asked[name])
-    except NotAnInstant as error:
-        raise Invalid(f"{name}: {error}", field=name) from error
-
-
-def boolean_of(asked: dict[str, str], name: str) -> bool | None:
-    if name not in asked:
-        return None
-    if asked[name] not in ("true", "false"):
-        raise Invalid(f"{name} must be true or false", field=name)
-    return asked[name] == "true"
-
-
-def paged_links(request: Request, following: Cursor | None, preceding: Cursor | None) -> dict[str, Any]:
-    def url(cursor: Cursor | None) -> str | None:
-        if cursor is None:
-            return None
-        query = request.query_params.copy()
-        query["cursor"] = str(cursor)
-        return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
-
-    return {"next": url(following), "previous": url(preceding)}
-
-
 class Memories(APIView):
     """Store a memory; list what the key may read."""
 
     @extend_schema(operation_id="memories_create", request=MemoryBody, responses={201: MEMORY, 200: MEMORY})
     def post(self, request: Request) -> Response:
-        one(request, ())
+        query_of(request, ())
         body = parse(MemoryBody, request.data)
         outcome = vault.remember(body.sent(), caller=caller_of(request), at=now_ms(), reason=body.reason)
         memory = memory_for(caller_of(request).reach, outcome.memory.id)
@@ -141,7 +80,7 @@ class Memories(APIView):
         responses={200: ANY},
     )
     def get(self, request: Request) -> Response:
-        asked = one(request, tuple(self.LIST))
+        asked = query_of(request, tuple(self.LIST))
         reach, now = caller_of(request).reach, now_ms()
         rows = _narrowed(asked, request, scope_of(asked.get("workspace"), reach))
         state = values.check_choice(asked.get("state", "current"), ("current", "all"), field="state")
@@ -197,7 +136,7 @@ class Bulk(APIView):
 
     @extend_schema(operation_id="memories_bulk", request=BulkBody, responses={207: ANY})
     def post(self, request: Request) -> Response:
-        one(request, ())
+        query_of(request, ())
         raw = parse(BulkBody, request.data).memories
         if len(raw) > vault.MAX_BULK:
             raise Invalid(
@@ -247,12 +186,12 @@ class OneMemory(APIView):
         operation_id="memory_read", parameters=[OpenApiParameter("at", str)], responses={200: MEMORY}
     )
     def get(self, request: Request, memory_id: str) -> Response:
-        asked = one(request, ("at",))
+        asked = query_of(request, ("at",))
         return answered(memory_for(caller_of(request).reach, memory_id), at=instant_of(asked, "at"))
 
     @extend_schema(operation_id="memory_revise", request=MemoryPatch, responses={200: MEMORY})
     def patch(self, request: Request, memory_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         body = parse(MemoryPatch, request.data)
         memory = vault.revise(
             memory_id,
@@ -281,7 +220,7 @@ class Verify(APIView):
 
     @extend_schema(operation_id="memory_verify", request=ReasonBody, responses={200: MEMORY})
     def post(self, request: Request, memory_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         body = parse(ReasonBody, request.data)
         memory = vault.verify(memory_id, caller=caller_of(request), at=now_ms(), reason=body.reason)
         return answered(memory)
@@ -294,7 +233,7 @@ class Erase(APIView):
 
     @extend_schema(operation_id="memory_erase", request=ReasonBody, responses={200: MEMORY})
     def post(self, request: Request, memory_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         body = parse(ReasonBody, request.data)
         memory = recalls.erase(
             memory_id, caller=caller_of(request), at=now_ms(), reason=body.reason, if_match=if_match(request)
@@ -307,7 +246,7 @@ class Supersede(APIView):
 
     @extend_schema(operation_id="memory_supersede", request=SupersedeBody, responses={201: ANY})
     def post(self, request: Request, memory_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         body = parse(SupersedeBody, request.data)
         sent = body.sent()
         by, relation = sent.pop("by", None), sent.pop("relation", body.relation)
@@ -332,7 +271,7 @@ class History(APIView):
 
     @extend_schema(operation_id="memory_history", responses={200: ANY})
     def get(self, request: Request, memory_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         reach = caller_of(request).reach
         events = vault.history_of(memory_for(reach, memory_id))
         return Response({"results": [event_json(event, reach=reach) for event in events]})
@@ -347,7 +286,7 @@ class Related(APIView):
         responses={200: ANY},
     )
     def get(self, request: Request, memory_id: str) -> Response:
-        asked = one(request, ("depth", "types"))
+        asked = query_of(request, ("depth", "types"))
         depth = asked.get("depth", "1")
         if depth not in ("1", "2", "3"):
             raise Invalid("depth must be 1, 2 or 3", field="depth")
@@ -388,7 +327,7 @@ class Links(APIView):
 
     @extend_schema(operation_id="links_create", request=LinkBody, responses={201: ANY})
     def post(self, request: Request) -> Response:
-        one(request, ())
+        query_of(request, ())
         body = parse(LinkBody, request.data)
         created_at = body.made_at()
         link = vault.link(
@@ -409,7 +348,7 @@ class Links(APIView):
         responses={200: ANY},
     )
     def get(self, request: Request) -> Response:
-        asked = one(request, ("memory",))
+        asked = query_of(request, ("memory",))
         if "memory" not in asked:
             raise Invalid("memory is required", field="memory", code="required")
         memory = memory_for(caller_of(request).reach, asked["memory"])

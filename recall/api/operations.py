@@ -18,7 +18,7 @@ from ledger.models import ContextEvent
 from ledger.queries import head
 from recall.answers import event_json
 from recall.api.access import caller_of, now_ms
-from recall.api.memories import ANY, one, paged_links
+from recall.api.arguments import ANY, paged_links, query_of
 from recall.domain.state import Anchor
 from recall.paging import page_of, parse_cursor, parse_limit
 from recall.queries import quality
@@ -38,7 +38,7 @@ class Events(APIView):
         responses={200: ANY},
     )
     def get(self, request: Request) -> Response:
-        asked = one(request, tuple(self.LIST))
+        asked = query_of(request, tuple(self.LIST))
         rows, reach = ContextEvent.objects.all(), caller_of(request).reach
         scope = scope_of(asked.get("workspace"), reach)
         if scope.workspaces is not None:
@@ -57,7 +57,7 @@ class OneEvent(APIView):
 
     @extend_schema(operation_id="event_read", responses={200: ANY})
     def get(self, request: Request, event_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         event = ContextEvent.objects.filter(id=event_id).first()
         if event is None or not caller_of(request).reach.reads(event.workspace):
             raise NotFound(f"no event {event_id}", hint="ids begin with evt_")
@@ -71,7 +71,7 @@ class Quality(APIView):
         operation_id="quality", parameters=[OpenApiParameter("workspace", str)], responses={200: ANY}
     )
     def get(self, request: Request) -> Response:
-        asked = one(request, ("workspace",))
+        asked = query_of(request, ("workspace",))
         findings = quality(scope_of(asked.get("workspace"), caller_of(request).reach), Anchor(now_ms()))
         results = [{"code": f.code, "message": f.message, "memory_ids": list(f.memory_ids)} for f in findings]
         return Response({"results": results})

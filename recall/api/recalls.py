@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 from ledger.domain.instants import format_instant
 from recall import services
 from recall.api.access import caller_of, now_ms
-from recall.api.memories import ANY, check_search, instant_of, one, paged_links
+from recall.api.arguments import ANY, check_search, instant_of, paged_links, query_of
 from recall.api.parsing import query_lists
 from recall.domain.request import OUTCOMES, PROFILES
 from recall.domain.validity import GRADES
@@ -33,7 +33,7 @@ class Recall(APIView):
 
     @extend_schema(operation_id="recall", request=RecallBody, responses={200: ANY})
     def post(self, request: Request) -> Response:
-        one(request, ())
+        query_of(request, ())
         return self._answer(request, parse(RecallBody, request.data))
 
     @extend_schema(
@@ -88,7 +88,7 @@ class Recalls(APIView):
         responses={200: ANY},
     )
     def get(self, request: Request) -> Response:
-        asked = one(request, tuple(self.LIST))
+        asked = query_of(request, tuple(self.LIST))
         reach = caller_of(request).reach
         if "workspace" in asked:
             reach.require_readable(asked["workspace"])
@@ -116,7 +116,7 @@ class OneRecall(APIView):
 
     @extend_schema(operation_id="recall_read", responses={200: ANY})
     def get(self, request: Request, recall_id: str) -> Response:
-        one(request, ())
+        query_of(request, ())
         return Response(stored_json(record_for(caller_of(request).reach, recall_id)), headers=NO_STORE)
 
 
