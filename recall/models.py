@@ -93,6 +93,8 @@ class RecallRecord(models.Model):
     warnings = models.CharField(max_length=400, blank=True, help_text="Codes, separated by blanks.")
     total_us = models.PositiveIntegerField(help_text="Microseconds until the answer stood, its record aside.")
     digest = models.CharField(max_length=64)
+    ledger_seq = models.BigIntegerField(help_text="The ledger's head then: a cut tail is found by it.")
+    ledger_hash = models.CharField(max_length=64)
     replay_of = models.ForeignKey(
         "self", null=True, on_delete=models.PROTECT, related_name="replays", db_index=False
     )

@@ -18,7 +18,7 @@ from recall.domain import policy
 from recall.domain.fusion import Sighting, fused_score
 from recall.domain.policy import Weights
 from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of, states_of
-from recall.domain.validity import Judgement, Validity, grade
+from recall.domain.validity import Validity, grade_in_state
 from recall.indexes import LINKED, Found, Index, Question
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
@@ -233,13 +233,8 @@ def judge(run: Run) -> None:
     """Grade every candidate; under the validity profile in fused mode, order the pool by base × multiplier."""
     request, at = run.question.request, run.question.anchor.at
     for candidate in run.considered.values():
-        candidate.validity = grade(
-            candidate.facts,
-            at=at,
-            workspace=request.workspace,
-            superseded_by=candidate.state.superseded_by,
-            notes=_notes(candidate.state),
-            weights=run.weights,
+        candidate.validity = grade_in_state(
+            candidate.facts, candidate.state, at=at, workspace=request.workspace, weights=run.weights
         )
     size = len(run.pool)
     for rank, candidate in enumerate(run.pool):
@@ -250,18 +245,6 @@ def judge(run: Run) -> None:
             candidate.base = candidate.final = candidate.fused
     if request.reorders:
         run.pool.sort(key=lambda c: (-c.final, c.id))
-
-
-_INACTIVE = Judgement(
-    "replacement", 1.0, "replacement_inactive", reason="What replaced it is itself not current"
-)
-_ERASED = Judgement("replacement", 1.0, "replacement_erased", reason="What replaced it was erased")
-
-
-def _notes(state: State) -> tuple[Judgement, ...]:
-    if state.inactive:
-        return (_INACTIVE,)
-    return (_ERASED,) if state.reason == "replacement_erased" else ()
 
 
 # --------------------------------------------------------------------------------------------------- limit, budget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -16,6 +16,7 @@ from recall.domain.validity import GRADES
 from recall.models import RecallRecord, RecordHit
 from recall.paging import Cursor, Page
 from vault.domain.access import Reach, Scope
+from vault.domain.links import Edge
 from vault.models import Memory, MemoryQuerySet
 from vault.queries import chains_from, replacing_edges
 
@@ -85,26 +86,50 @@ class Finding:
 
 
 def quality(scope: Scope, anchor: Anchor) -> list[Finding]:
-    """Cycles of replacing links, and chains longer than 64."""
+    """Circles of replacing links, chains longer than 64, and replacements that fell or were erased."""
     edges = replacing_edges(scope)
+    sources = {edge.source for edge in edges}
     successions = Successions(edges, anchor)
-    findings = []
-    for head, ignored in sorted(successions.ignored.items()):
-        members = [ignored.target, *(edge.target for edge in successions.way_from(ignored.target))]
-        findings.append(
-            Finding(
-                "supersession_cycle",
-                f"{len(set(members))} memories replace each other in a circle; the oldest link, {ignored.id}, "
-                f"is ignored, so {head} counts as the newest",
-                tuple(sorted({head, *members})),
+    chains = chains_from(sources, until=anchor.until)
+    states = rules.states_of(sorted(sources), chains.facts, successions, anchor)
+    return [
+        *_circles(edges, successions),
+        *_long_chains(sources - {edge.target for edge in edges}, states),
+        *_fallen_replacements(states),
+    ]
+
+
+def _circles(edges: Sequence[Edge], successions: Successions) -> Iterator[Finding]:
+    for members in rules.circles(edges):
+        opened = [successions.ignored[member] for member in members if member in successions.ignored]
+        if opened:
+            what = f"the oldest link, {opened[0].id}, is ignored, so {opened[0].source} counts as the newest"
+        else:
+            what = "a newer link leads out of the circle and decides"
+        message = f"{len(members)} memories replace each other in a circle; {what}"
+        yield Finding("supersession_cycle", message, members)
+
+
+def _long_chains(starts: Iterable[str], states: Mapping[str, State]) -> Iterator[Finding]:
+    for start in sorted(starts):
+        if states[start].steps > LONG_CHAIN:
+            yield Finding("chain_too_long", f"{states[start].steps} replacements in one chain", (start,))
+
+
+def _fallen_replacements(states: Mapping[str, State]) -> Iterator[Finding]:
+    for memory_id, state in states.items():
+        if state.inactive and state.current:
+            yield Finding(
+                "replacement_inactive",
+                "What replaced it is itself not current, so it is served",
+                (memory_id,),
             )
-        )
-    targets = {edge.target for edge in edges}
-    for start in sorted({edge.source for edge in edges} - targets):
-        length = len(successions.way_from(start))
-        if length > LONG_CHAIN:
-            findings.append(Finding("chain_too_long", f"{length} replacements in one chain", (start,)))
-    return findings
+        elif state.reason == "replacement_erased":
+            yield Finding(
+                "replacement_erased",
+                "What replaced it was erased; it stays suppressed until somebody archives or supersedes it",
+                (memory_id,),
+            )
 
 
 # ----------------------------------------------------------------------------------------------------- records
@@ -197,3 +222,9 @@ def recalls_to_look_at(
     rows = RecallRecord.objects.visible_to(reach).filter(created_at__gte=at - days * DAY)
     odd = Q(context_invalid__gt=0) | ~Q(warnings="") | Q(outcome="empty")
     return list(rows.filter(odd).defer("document").order_by("-seq")[:limit])
+
+
+def witnessed_heads() -> Iterator[tuple[int, str]]:
+    """The heads of the ledger that records stored, each once, in order: verify_ledger holds the chain against them."""
+    heads = RecallRecord.objects.filter(ledger_seq__gt=0).values_list("ledger_seq", "ledger_hash")
+    yield from heads.distinct().order_by("ledger_seq", "ledger_hash").iterator()

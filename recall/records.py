@@ -123,6 +123,7 @@ def _columns(candidates: list[Candidate]) -> dict[str, list[Any]]:
         "position": [c.position for c in candidates],
         "grade": [v.grade for v in validities],
         "cause": [v.cause for v in validities],
+        "reason": [c.state.reason for c in candidates],
         "verdict": [c.verdict for c in candidates],
         "detail": [c.detail for c in candidates],
         "replaces": [c.replaces for c in candidates],
@@ -187,6 +188,8 @@ def _row(
         warnings=" ".join(sorted(run.warnings)),
         total_us=total_us,
         digest=document["digest"],
+        ledger_seq=document["ledger_head"]["seq"],
+        ledger_hash=document["ledger_head"]["hash"],
         document=_packed(document),
         **grade_counts(run.served),
     )

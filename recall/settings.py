@@ -193,6 +193,7 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
     "recall.guards.RECORDS",
     "recall.guards.HITS",
 ]
+LEDGER_WITNESSES = ["recall.queries.witnessed_heads"]  # who remembers heads of the ledger, as (seq, hash)
 RECALL_INDEX = os.environ.get("RECALL_INDEX", "sqlite")
 RECALL_INDEXES = {"sqlite": "recall.indexes.sqlite.SqliteIndex"}
 if RECALL_INDEX not in RECALL_INDEXES:

@@ -13,6 +13,7 @@ from recall.paging import Cursor
 from vault.domain import values
 
 ANY = {"type": "object"}
+WHOLE: dict[str, None] = {"next": None, "previous": None}  # a list that is never longer than one page
 
 
 def if_match(request: Request) -> int | None:

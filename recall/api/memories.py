@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -17,6 +18,7 @@ from recall.api import errors
 from recall.api.access import caller_of, now_ms
 from recall.api.arguments import (
     ANY,
+    WHOLE,
     boolean_of,
     check_search,
     if_match,
@@ -26,8 +28,8 @@ from recall.api.arguments import (
     reason_of,
 )
 from recall.domain.request import TAGS_MATCH
-from recall.domain.state import Anchor
-from recall.domain.validity import grade
+from recall.domain.state import Anchor, State
+from recall.domain.validity import grade_in_state
 from recall.paging import page_of, parse_cursor, parse_limit
 from recall.pipeline import anchored
 from recall.queries import current_page, states_of
@@ -91,17 +93,26 @@ class Memories(APIView):
             page = page_of(rows, cursor=cursor, limit=limit)
             states = states_of(page.rows, Anchor(now))
         annotate = boolean_of(asked, "validity_annotate")
+        hidden = _outside(rows, states.values())
         results = []
         for memory in page.rows:
-            shown = memory_json(memory, states[memory.id])
+            shown = memory_json(memory, states[memory.id], hide=hidden)
             if annotate:
-                shown |= _validity(memory, states[memory.id].superseded_by, asked.get("workspace"), now)
+                shown |= _validity(memory, states[memory.id], asked.get("workspace"), now)
             results.append(shown)
         return Response({"results": results, **paged_links(request, page.next, page.previous)})
 
 
-def _validity(memory: Memory, superseded_by: str | None, workspace: str | None, at: UnixMs) -> dict[str, Any]:
-    block = grade(memory.facts, at=at, workspace=workspace, superseded_by=superseded_by).block()
+def _outside(rows: MemoryQuerySet, states: Iterable[State]) -> frozenset[str]:
+    """The replacements that do not match the caller's filters: they are never named."""
+    replacements = {state.replacement_id for state in states if state.replacement_id is not None}
+    if not replacements:
+        return frozenset()
+    return frozenset(replacements - set(rows.filter(id__in=replacements).values_list("id", flat=True)))
+
+
+def _validity(memory: Memory, state: State, workspace: str | None, at: UnixMs) -> dict[str, Any]:
+    block = grade_in_state(memory.facts, state, at=at, workspace=workspace).block()
     if block["grade"] == "context_invalid":
         return {"validity": block, "context_invalid": True}
     return {"validity": block}
@@ -274,7 +285,7 @@ class History(APIView):
         query_of(request, ())
         reach = caller_of(request).reach
         events = vault.history_of(memory_for(reach, memory_id))
-        return Response({"results": [event_json(event, reach=reach) for event in events]})
+        return Response({**WHOLE, "results": [event_json(event, reach=reach) for event in events]})
 
 
 class Related(APIView):
@@ -294,7 +305,7 @@ class Related(APIView):
         for name in types:
             values.check_choice(name, LINK_TYPES, field="types")
         memory = memory_for(caller_of(request).reach, memory_id)
-        return Response({"results": _related(memory, int(depth), types)})
+        return Response({**WHOLE, "results": _related(memory, int(depth), types)})
 
 
 def _related(start: Memory, depth: int, types: list[str]) -> list[dict[str, Any]]:
@@ -352,7 +363,7 @@ class Links(APIView):
         if "memory" not in asked:
             raise Invalid("memory is required", field="memory", code="required")
         memory = memory_for(caller_of(request).reach, asked["memory"])
-        return Response({"results": [link_json(link) for link in links_of(memory)]})
+        return Response({**WHOLE, "results": [link_json(link) for link in links_of(memory)]})
 
 
 class OneLink(APIView):

@@ -18,7 +18,7 @@ from ledger.models import ContextEvent
 from ledger.queries import head
 from recall.answers import event_json
 from recall.api.access import caller_of, now_ms
-from recall.api.arguments import ANY, paged_links, query_of
+from recall.api.arguments import ANY, WHOLE, paged_links, query_of
 from recall.domain.state import Anchor
 from recall.paging import page_of, parse_cursor, parse_limit
 from recall.queries import quality
@@ -74,7 +74,7 @@ class Quality(APIView):
         asked = query_of(request, ("workspace",))
         findings = quality(scope_of(asked.get("workspace"), caller_of(request).reach), Anchor(now_ms()))
         results = [{"code": f.code, "message": f.message, "memory_ids": list(f.memory_ids)} for f in findings]
-        return Response({"results": results})
+        return Response({**WHOLE, "results": results})
 
 
 def healthz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's signature

@@ -42,7 +42,8 @@ class Recall(APIView):
         responses={200: ANY},
     )
     def get(self, request: Request) -> Response:
-        if "prefetch" in request.headers.get("Sec-Purpose", request.headers.get("Purpose", "")):
+        purposes = [request.headers.get(name, "") for name in ("Sec-Purpose", "Purpose", "X-Moz")]
+        if "prefetch" in " ".join(purposes).lower():
             return Response(status=204, headers=NO_STORE)  # a guess of the browser's is not a question
         return self._answer(request, parse_query(RecallBody, query_lists(request._request)))
 

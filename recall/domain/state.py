@@ -7,10 +7,10 @@ A memory is not current for the first of these that holds:
 3. expired              t_invalid or expires_at has come (half-open)
 4. deprecated           status says so
 5. superseded           a replacement that holds by 1-4 stands further along its chain
-6. replacement_erased   what replaced it was erased, and nothing further along holds by 1-4
+6. replacement_erased   it has no such replacement, and a memory on its way was erased
 
-Where nothing holds after an erased memory, rule 6 suppresses the one before it; those further back fall under
-rule 6 too, because a memory that is itself suppressed takes nobody's place.
+A replacement that holds by rules 1-4 may itself fall under rule 6. It is then named, and never served: what is not
+current takes nobody's place.
 
 Replacements are walked on a graph with at most one way out of each node: the newest outgoing edge, by
 (created_at, id). Where such ways close into a cycle, its oldest edge is ignored, and that node is the head.
@@ -136,6 +136,49 @@ def _oldest_of_each_cycle(way_out: Mapping[str, Edge]) -> list[Edge]:
     return oldest
 
 
+def circles(edges: Iterable[Edge]) -> list[tuple[str, ...]]:
+    """Every group of memories that replace each other in a circle, also where a newer edge leads out of it.
+
+    Strongly connected components (Tarjan, 1972), without recursion: a chain may be thousands long.
+    """
+    out: dict[str, list[str]] = {}
+    for edge in edges:
+        out.setdefault(edge.source, []).append(edge.target)
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    on_path: set[str] = set()
+    found: list[tuple[str, ...]] = []
+    for start in sorted(out):
+        work = [] if start in order else [(start, iter(out[start]))]
+        if work:
+            order[start] = low[start] = len(order)
+            path.append(start)
+            on_path.add(start)
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in order:
+                    order[target] = low[target] = len(order)
+                    path.append(target)
+                    on_path.add(target)
+                    work.append((target, iter(out.get(target, ()))))
+                    break
+                if target in on_path:
+                    low[node] = min(low[node], order[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == order[node]:
+                    group = path[path.index(node) :]
+                    del path[len(path) - len(group) :]
+                    on_path -= set(group)
+                    if len(group) > 1:
+                        found.append(tuple(sorted(group)))
+    return sorted(found)
+
+
 def state_of(memory_id: str, facts: Mapping[str, Facts], successions: Successions, anchor: Anchor) -> State:
     """The state of one memory. `facts` must hold it and every node on its way."""
     return states_of([memory_id], facts, successions, anchor)[memory_id]
@@ -177,7 +220,7 @@ def _state(facts: Facts, end: End, successions: Successions, anchor: Anchor) -> 
 class End(NamedTuple):
     """Where the way from a memory leads: the chain's head, its length, and the last memory that holds on it.
 
-    `erased`: an erased memory comes after the last one that holds, and so nothing replaces.
+    `erased`: an erased memory stands on it.
     """
 
     head: str
@@ -206,12 +249,10 @@ def _end_of(
 
 
 def _one_step_before(end: End, target: Facts, anchor: Anchor) -> End:
-    replacement, erased = end.replacement, end.erased
-    if replacement is None and not erased:  # nothing further along decides, so the target does
-        erased = target.erased
-        if not erased and standing_reason(target, anchor) is None:
-            replacement = target.id
-    return End(end.head, end.steps + 1, replacement, erased)
+    replacement = end.replacement
+    if replacement is None and not target.erased and standing_reason(target, anchor) is None:
+        replacement = target.id  # nothing further along holds, so the target does
+    return End(end.head, end.steps + 1, replacement, end.erased or target.erased)
 
 
 def in_words(state: State, facts: Facts) -> str:

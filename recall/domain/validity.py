@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ledger.domain.instants import DAY, UnixMs, format_instant
 from recall.domain.policy import DEFAULT, Weights
+from recall.domain.state import State
 from vault.domain.access import GLOBAL
 from vault.domain.facts import ASSERTED, DEPRECATED, Facts
 
@@ -123,6 +124,26 @@ def grade(
         expires_at=facts.expiry,
         multiplier=max(math.prod([j.factor for j in spoken]), _SMALLEST),
         judgements=spoken,
+    )
+
+
+_INACTIVE = Judgement(
+    "replacement", 1.0, "replacement_inactive", reason="What replaced it is itself not current"
+)
+_ERASED = Judgement("replacement", 1.0, "replacement_erased", reason="What replaced it was erased")
+
+
+def grade_in_state(
+    facts: Facts, state: State, *, at: UnixMs, workspace: str | None, weights: Weights = DEFAULT
+) -> Validity:
+    """Grade a memory whose state at the anchor is known: how it was replaced counts, and is noted where it was not."""
+    notes: tuple[Judgement, ...] = ()
+    if state.inactive:
+        notes = (_INACTIVE,)
+    elif state.reason == "replacement_erased":
+        notes = (_ERASED,)
+    return grade(
+        facts, at=at, workspace=workspace, superseded_by=state.superseded_by, notes=notes, weights=weights
     )
 
 

@@ -54,6 +54,10 @@ class SqliteIndex:
         return {row[0] for row in _rows(sql, [json.dumps(wanted), json.dumps(scope), *params])}
 
 
+# An explicit sort draws the pools by it too: "the newest" are the newest of all that match.
+_BY_TIME = {"time_asc": "created_at, id", "time_desc": "created_at DESC, id"}
+
+
 def _rows(sql: str, params: list[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
@@ -70,7 +74,9 @@ def _matches(workspace: Workspace, words: list[str], question: Question) -> list
     scale = BM25_SCALE * sum(idf(workspace.memories, holding[word]) for word in asked)
     hits = f"SELECT rowid AS seq, -bm25({table}) / %s AS score FROM {table} WHERE {table} MATCH %s"
     match = " OR ".join(f'"{word}"' for word in asked)
-    return _search(hits, [scale, match], "score DESC, id", workspace, question)
+    return _search(
+        hits, [scale, match], _BY_TIME.get(question.request.sort, "score DESC, id"), workspace, question
+    )
 
 
 def _holding(table: str, words: list[str]) -> dict[str, int]:
@@ -84,7 +90,7 @@ def _holding(table: str, words: list[str]) -> dict[str, int]:
 
 def _listed(workspace: Workspace, question: Question) -> list[Found]:
     hits = "SELECT seq, 0.0 AS score FROM vault_memory WHERE workspace_id = %s"
-    order = "created_at, id" if question.request.sort == "time_asc" else "created_at DESC, id"
+    order = _BY_TIME.get(question.request.sort, _BY_TIME["time_desc"])
     return _search(hits, [workspace.id], order, workspace, question)
 
 
@@ -117,7 +123,7 @@ def _found(row: tuple[Any, ...], workspace: str) -> Found:
 def _pools(found: list[Found], question: Question) -> list[Found]:
     """Merge what the workspaces brought, best first, and cut each pool to its size again."""
     request = question.request
-    if request.by_tag_only:
+    if request.by_tag_only or request.sort != "score":
         sign = 1 if request.sort == "time_asc" else -1
         found.sort(key=lambda f: (sign * f.facts.created_at, f.facts.id))
     else:

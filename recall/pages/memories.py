@@ -21,7 +21,7 @@ from ledger.wording import in_words as in_words_of
 from recall.domain import policy
 from recall.domain import state as rules
 from recall.domain.state import Anchor, State, Successions, in_words
-from recall.domain.validity import Validity, grade
+from recall.domain.validity import Validity, grade_in_state
 from recall.pages.access import now_ms, show, signed_in
 from recall.pages.charts import ChainNode, Span, chain, decay, timeline
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, AsOfForm, MemoryFilter
@@ -71,7 +71,7 @@ def _narrowed(asked: dict[str, Any], caller: Caller) -> MemoryQuerySet:
 
 
 def _graded(memory: Memory, state: State, anchor: Anchor) -> Validity:
-    return grade(memory.facts, at=anchor.at, workspace=None, superseded_by=state.superseded_by)
+    return grade_in_state(memory.facts, state, at=anchor.at, workspace=None)
 
 
 # ------------------------------------------------------------------------------------------------ one memory

@@ -631,3 +631,50 @@ def test_superseded_matches_whose_replacement_is_out_of_sight_crowd_out_nothing(
 
     assert [hit["memory"]["id"] for hit in answer["results"]] == [stands]
     assert answer["state_filter"]["suppressed_count"] == 80
+
+
+def test_neither_end_of_a_chain_comes_back_when_its_head_is_erased(api: Api) -> None:
+    first = api.stored("the gate opens at nine")["id"]
+    second = api.stored("the gate opens at eight")["id"]
+    third = api.stored("the gate opens at seven")["id"]
+    api.linked(first, second, "EVOLVED_INTO")
+    api.linked(second, third, "EVOLVED_INTO")
+    api.post(f"/v1/memories/{third}/erase", {"reason": "asked for by the person it names"})
+
+    answer = api.recalled("gate opens", state_debug=True)
+
+    assert answer["results"] == []
+    reasons = {entry["id"]: entry["reason"] for entry in answer["state_filter"]["suppressed"]}
+    assert reasons == {first: "superseded", second: "replacement_erased"}
+    _, listed = api.get("/v1/quality")
+    assert [(f["code"], f["memory_ids"]) for f in listed["results"]] == [("replacement_erased", [second])]
+
+
+def test_an_explicit_sort_is_over_all_that_match_not_over_the_most_relevant(api: Api) -> None:
+    rows = [
+        {
+            "text": "tide table " * (1 + n % 3),
+            "created_at": f"2026-01-01T{n // 60:02d}:{n % 60:02d}:00Z",
+            "external_id": str(n),
+        }
+        for n in range(120)
+    ]
+    api.post("/v1/memories/bulk", {"memories": rows})
+
+    newest = api.recalled("tide table", sort="time_desc", limit=3)["results"]
+    oldest = api.recalled("tide table", sort="time_asc", limit=3)["results"]
+
+    assert [hit["memory"]["external_id"] for hit in newest] == ["119", "118", "117"]
+    assert [hit["memory"]["external_id"] for hit in oldest] == ["0", "1", "2"]
+
+
+def test_the_list_of_memories_never_names_a_replacement_outside_its_filters(api: Api) -> None:
+    old = api.stored("old rate", tags=["seen"])["id"]
+    new = api.stored("new rate", tags=["unseen"])["id"]
+    api.linked(old, new, "INVALIDATED_BY")
+
+    _, listed = api.get("/v1/memories", tags="seen", state="all")
+    _, everything = api.get("/v1/memories", state="all")
+
+    assert listed["results"][0]["state"] == {"current": False, "reason": "superseded"}
+    assert {m["id"]: m["state"].get("replacement_id") for m in everything["results"]} == {old: new, new: None}

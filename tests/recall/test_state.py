@@ -18,6 +18,7 @@ from recall.domain.state import (
     Anchor,
     State,
     Successions,
+    circles,
     in_words,
     standing_reason,
     state_of,
@@ -352,10 +353,10 @@ def test_an_erased_memory_with_nothing_that_holds_after_it_still_suppresses() ->
     assert found["gone"].inactive
 
 
-def test_a_memory_suppressed_by_an_erasure_takes_nobody_s_place() -> None:
+def test_a_replacement_whose_own_replacement_was_erased_is_named_and_is_not_current() -> None:
     found = states(chain("a", "b", "gone"), gone=ERASED)
-    assert reasons(found) == {"a": "replacement_erased", "b": "replacement_erased", "gone": "archived"}
-    assert set(replacements(found).values()) == {None}
+    assert reasons(found) == {"a": "superseded", "b": "replacement_erased", "gone": "archived"}
+    assert replacements(found) == {"a": "b", "b": None, "gone": None}
 
 
 def test_an_expired_memory_whose_replacement_was_erased_is_still_one_that_was_replaced() -> None:
@@ -476,14 +477,15 @@ def test_without_erasures_a_memory_that_holds_is_current_or_its_replacement_is(
 
 
 @given(edge_lists(), ANY_FIELDS, ANCHORS)
-def test_a_replacement_is_itself_current_and_another_memory_that_links_lead_to(
+def test_a_replacement_holds_by_itself_and_is_another_memory_that_links_lead_to(
     edges: list[Edge], notable: dict[str, Any], anchor: Anchor
 ) -> None:
     found = states(edges, anchor=anchor, **notable)
     for id, state in found.items():
         if state.replacement_id is not None:
             assert state.replacement_id != id
-            assert found[state.replacement_id].current
+            replacement = found[state.replacement_id]
+            assert replacement.current or replacement.reason == "replacement_erased"
             assert state.replacement_id in reachable_from(id, edges)
 
 
@@ -540,3 +542,21 @@ def components(edges: list[Edge], ids: Iterable[str]) -> list[set[str]]:
         touched = [part for part in parts if edge.source in part or edge.target in part]
         parts = [part for part in parts if part not in touched] + [set().union(*touched)]
     return parts
+
+
+def test_a_circle_is_found_even_where_a_newer_edge_leads_out_of_it() -> None:
+    edges = [
+        Edge("l1", "a", "b", "INVALIDATED_BY", T),
+        Edge("l2", "b", "a", "INVALIDATED_BY", T + 1),
+        Edge("l3", "a", "c", "INVALIDATED_BY", T + 2),
+        Edge("l4", "x", "y", "EVOLVED_INTO", T),
+        Edge("l5", "p", "q", "EVOLVED_INTO", T),
+        Edge("l6", "q", "r", "EVOLVED_INTO", T),
+        Edge("l7", "r", "p", "EVOLVED_INTO", T),
+    ]
+    assert circles(edges) == [("a", "b"), ("p", "q", "r")]
+
+
+def test_circles_of_a_chain_of_ten_thousand_are_none() -> None:
+    edges = [Edge(f"l{n}", f"m{n}", f"m{n + 1}", "EVOLVED_INTO", T) for n in range(10_000)]
+    assert circles(edges) == []

@@ -36,6 +36,7 @@ class Command(BaseCommand):
         elif broken is None:
             self.stdout.write(f"Intact: {found.events:,} events, head {found.head_hash}")
         else:
-            self.stdout.write(f"Broken at event {broken.seq} ({broken.id}): {broken.reason}")
+            name = f" ({broken.id})" if broken.id else ""
+            self.stdout.write(f"Broken at event {broken.seq}{name}: {broken.reason}")
         if broken is not None:
             sys.exit(1)
