@@ -21,7 +21,8 @@ class Guard:
     """A table whose rows are written once.
 
     One UPDATE may be allowed, for erasure: `kept` columns as they are, `blanked` ones to NULL, and `when` true (an
-    SQL condition on OLD). `keys` are the unique columns by which REPLACE INTO would find a row to overwrite: it
+    SQL condition on OLD). `keys` are the unique columns by which REPLACE INTO would find a row to overwrite (a key of
+    several is spelt "a,b"): it
     fires no DELETE trigger on SQLite.
     """
 
@@ -74,7 +75,10 @@ def _sqlite(guard: Guard) -> dict[str, str]:
         f"{table}_no_delete": f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {refuse}",
     }
     if guard.keys:
-        taken = " OR ".join(f"{key} = NEW.{key}" for key in guard.keys)
+        taken = " OR ".join(
+            "(" + " AND ".join(f"{column} = NEW.{column}" for column in key.split(",")) + ")"
+            for key in guard.keys
+        )
         triggers[f"{table}_no_replace"] = (
             f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
             f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken}) {refuse}"

@@ -17,5 +17,4 @@ RECORDS = Guard(
         "ON h.memory_id = m.seq AND h.record_id = OLD.seq WHERE m.erased_at IS NOT NULL)"
     ),
 )
-# Without keys: a recall writes up to hundreds of these rows, and looking for each one's twin would cost a tenth of it.
-HITS = Guard(table="recall_recordhit")
+HITS = Guard(table="recall_recordhit", keys=("memory_id,record_id",))

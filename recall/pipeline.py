@@ -223,7 +223,7 @@ def _warn_of_state(run: Run, candidate: Candidate) -> None:
     if state.ignored is not None:
         run.warnings["supersession_cycle"] = "Replacing links form a cycle; its oldest link was ignored"
     if state.steps > LONG_CHAIN:
-        run.warnings["chain_too_long"] = f"A chain of {state.steps} replacements was walked"
+        run.warnings["chain_too_long"] = f"A chain of more than {LONG_CHAIN} replacements was walked"
 
 
 # --------------------------------------------------------------------------------------------------- validity

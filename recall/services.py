@@ -69,6 +69,8 @@ def create_api_key(
         raise Invalid(f"scopes must be some of {', '.join(SCOPES)}", field="scopes")
     if workspace is not None:
         values.check_workspace(workspace)
+    if expires_at is not None and expires_at <= at:
+        raise Invalid("expires lies in the past", field="expires_at")
     secret = f"rlk_{secrets.token_urlsafe(32)}"
     key = ApiKey.objects.create(
         id=new_id("key", at),

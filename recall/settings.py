@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Collection
 from pathlib import Path
 
 import dj_database_url
@@ -25,13 +26,32 @@ def flag(name: str, default: bool) -> bool:
     return value in ("1", "true", "yes")
 
 
+def whole_number(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:10]) <= 10**9:
+        raise ImproperlyConfigured(f"{name} must be a whole number from 1 to 1,000,000,000")
+    return int(value)
+
+
+def choice(name: str, default: str, choices: Collection[str]) -> str:
+    value = os.environ.get(name, default)
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}")
+    return value
+
+
 DATA_DIR = Path(os.environ.get("RECALL_DATA_DIR", BASE_DIR / "var")).resolve()
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+try:
+    DATA_DIR.mkdir(parents=True, exist_ok=True)
+except OSError as error:
+    raise ImproperlyConfigured(f"RECALL_DATA_DIR cannot be made: {error}") from error
 
 
 def _secret_key() -> str:
     given = secret("RECALL_SECRET_KEY")
     if given:
+        if len(given) < 50:
+            raise ImproperlyConfigured("RECALL_SECRET_KEY has fewer than 50 characters")
         return given
     kept = DATA_DIR / "secret_key"
     if not kept.exists():
@@ -186,7 +206,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
 }
 
-RATE_LIMIT_PER_MINUTE = int(os.environ.get("RECALL_RATE_LIMIT", "6000"))
+RATE_LIMIT_PER_MINUTE = whole_number("RECALL_RATE_LIMIT", 6000)
 GUARDS = [  # tables that are written once; the database refuses to change them (ledger/triggers.py)
     "ledger.triggers.EVENTS",
     "ledger.triggers.TOMBSTONES",
@@ -194,15 +214,16 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
     "recall.guards.HITS",
 ]
 LEDGER_WITNESSES = ["recall.queries.witnessed_heads"]  # who remembers heads of the ledger, as (seq, hash)
-RECALL_INDEX = os.environ.get("RECALL_INDEX", "sqlite")
 RECALL_INDEXES = {"sqlite": "recall.indexes.sqlite.SqliteIndex"}
-if RECALL_INDEX not in RECALL_INDEXES:
-    raise ImproperlyConfigured(f"RECALL_INDEX must be one of {', '.join(RECALL_INDEXES)}")
+RECALL_INDEX = choice("RECALL_INDEX", "sqlite", RECALL_INDEXES)
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["stderr"], "level": os.environ.get("RECALL_LOG_LEVEL", "WARNING")},
+    "root": {
+        "handlers": ["stderr"],
+        "level": choice("RECALL_LOG_LEVEL", "WARNING", ["DEBUG", "INFO", "WARNING", "ERROR"]),
+    },
 }

@@ -115,7 +115,7 @@ def test_ci_checks_the_lock_with_the_readmes_own_lock_command() -> None:
 
 def test_every_environment_variable_of_the_settings_stands_in_the_readme_and_no_other() -> None:
     source = (ROOT / "recall" / "settings.py").read_text()
-    plain = set(re.findall(r'(?:os\.environ(?:\.get\(|\[)|flag\()"(\w+)"', source))
+    plain = set(re.findall(r'(?:os\.environ(?:\.get\(|\[)|flag\(|whole_number\(|choice\()"(\w+)"', source))
     secret = set(re.findall(r'\bsecret\("(\w+)"', source))
     assert len(plain) > 5
     assert len(secret) == 2

@@ -23,6 +23,13 @@ class TooLarge(APIException):
     default_code = "too_large"
 
 
+def _drain(stream: IO[Any]) -> None:
+    """Read what is left of a body that is refused, up to the largest one: the connection can then go on."""
+    left = MAX_BULK_BODY
+    while left > 0 and (piece := stream.read(64 * 1024)):
+        left -= len(piece)
+
+
 class JSONParser(BaseParser):
     """A JSON body of at most 2 MB (32 MB where the view says `bulk = True`)."""
 
@@ -38,6 +45,7 @@ class JSONParser(BaseParser):
         limit = MAX_BULK_BODY if getattr(view, "bulk", False) else MAX_BODY
         raw = stream.read(limit + 1)
         if len(raw) > limit:
+            _drain(stream)
             raise TooLarge(f"the body is larger than {limit // 1024 // 1024} MB")
         try:
             return orjson.loads(raw)

@@ -17,6 +17,7 @@ from ledger.wording import in_words
 from recall.pages.access import show, signed_in
 from recall.pages.texts import beginnings
 from recall.paging import page_of, parse_cursor
+from vault.domain import values
 from vault.domain.access import Reach
 from vault.services import Caller
 
@@ -42,7 +43,8 @@ def ledger_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     kind = request.GET.get("kind", "")
     rows = readable(caller.reach)
     counts = dict(rows.values_list("kind").annotate(Count("seq")).order_by())
-    if kind in KINDS:
+    if kind:
+        values.check_choice(kind, KINDS, field="kind")
         rows = rows.filter(kind=kind)
     page = page_of(rows, cursor=parse_cursor(request.GET.get("cursor")), limit=50)
     context = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +35,16 @@ from vault.queries import chain_around, links_of, memory_for, workspace_names
 from vault.services import Caller, history_of
 
 PAGE = 50
+SHOWN = 30  # so many of the newest links and changes stand on a memory's page
 
 
 @require_safe
 @signed_in
 def memory_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     form = MemoryFilter(request.GET, workspaces=workspace_names(caller.reach))
-    asked = form.cleaned_data if form.is_valid() else {}
-    rows = _narrowed(asked, caller)
+    valid = form.is_valid()
+    asked = form.cleaned_data if valid else {}
+    rows = _narrowed(asked, caller) if valid else Memory.objects.none()  # never wider than what was asked
     cursor, anchor = parse_cursor(request.GET.get("cursor")), Anchor(now_ms())
     if asked.get("state") == "all":
         page = page_of(rows, cursor=cursor, limit=PAGE)
@@ -56,7 +58,8 @@ def memory_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
         "rows": [
             (memory, states[memory.id], _graded(memory, states[memory.id], anchor)) for memory in page.rows
         ],
-        "filtered": any(value for name, value in asked.items() if name != "state" and value != ANY_WORKSPACE),
+        "filtered": not valid
+        or any(value for name, value in asked.items() if name != "state" and value != ANY_WORKSPACE),
     }
     return show(request, "memories.html", context, part="results")
 
@@ -110,6 +113,7 @@ def memory_page(request: HttpRequest, memory_id: str, *, caller: Caller) -> Http
     state = states_of([memory], anchor)[memory.id]
     validity = _graded(memory, state, anchor)
     weights = policy.DEFAULT
+    links, events = links_of(memory), history_of(memory)
     context = {
         "section": "memories",
         "memory": memory,
@@ -124,8 +128,10 @@ def memory_page(request: HttpRequest, memory_id: str, *, caller: Caller) -> Http
         "decay": decay(age_ms=validity.age_ms, freshness=validity.freshness, weights=weights, uid="decay"),
         "timeline": timeline(span=_span(memory, state, anchor), uid="time"),
         "chain": _chain(memory, anchor),
-        "links": links_of(memory),
-        "changes": _changes(memory, caller.reach),
+        "links": links[-SHOWN:],
+        "link_count": len(links),
+        "changes": _changes(events[-SHOWN:], memory.id, caller.reach),
+        "change_count": len(events),
         "recalls": recalls_of(memory.id, caller.reach, limit=20),
         "sees_all": caller.reach.sees_all,
         "metadata": sorted(memory.metadata.items()),
@@ -201,11 +207,10 @@ def _longest_path_through(memory_id: str, edges: Any, successions: Successions) 
     return [*reversed(before), memory_id, *after]
 
 
-def _changes(memory: Memory, reach: Reach) -> list[Change]:
-    """The memory's ledger events, newest first, the other end of each link by its text."""
-    events = history_of(memory)
+def _changes(events: Sequence[ContextEvent], memory_id: str, reach: Reach) -> list[Change]:
+    """Ledger events of a memory, newest first, the other end of each link by its text."""
     texts = beginnings([id_ for event in events for id_ in (event.subject_id, event.object_id)], reach)
-    return [_change(event, memory.id, texts) for event in reversed(events)]
+    return [_change(event, memory_id, texts) for event in reversed(events)]
 
 
 def _change(event: ContextEvent, memory_id: str, texts: Mapping[str, str]) -> Change:

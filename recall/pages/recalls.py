@@ -35,10 +35,13 @@ INLINE = 5  # so many hits carry their waterfall in the page; the rest fetch it 
 @signed_in
 def recall_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     form = RecallFilter(request.GET)
-    asked = form.cleaned_data if form.is_valid() else {}
+    valid = form.is_valid()
+    asked = form.cleaned_data if valid else {}
     rows = records_of(caller.reach, {name: value for name, value in asked.items() if value})
+    if not valid:
+        rows = rows.none()  # never wider than what was asked
     page = page_of(rows, cursor=parse_cursor(request.GET.get("cursor")), limit=50)
-    context = {"section": "recalls", "form": form, "page": page, "filtered": any(asked.values())}
+    context = {"section": "recalls", "form": form, "page": page, "filtered": not valid or any(asked.values())}
     return show(request, "recalls.html", context, part="results")
 
 

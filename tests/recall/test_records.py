@@ -366,6 +366,7 @@ def test_a_record_keeps_what_was_served_then(api: Api) -> None:
         "DELETE FROM recall_recallrecord",
         "REPLACE INTO recall_recallrecord SELECT * FROM recall_recallrecord",
         "UPDATE recall_recordhit SET verdict = 'suppressed'",
+        "REPLACE INTO recall_recordhit SELECT * FROM recall_recordhit",
         "DELETE FROM recall_recordhit",
     ],
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from vault.services import Caller
 FORMATS = {known.name: known for known in (jsonl.FORMAT, memora.FORMAT)}
 BATCH = 200
 MAX_KEPT = 1_000
+MAX_PAUSE = 0.25  # seconds
 
 Outcome: TypeAlias = Literal["created", "unchanged", "skipped"] | Refused
 Progress: TypeAlias = Callable[[int], object]
@@ -92,8 +94,12 @@ def finish(run: ImportRun, job: Import, *, progress: Progress = lambda _: None) 
     rows = job.format.rows(job.source, workspace=job.workspace)
     fresh = (row for row in rows if row.number > run.rows_done)
     for batch in _batches(fresh):
+        begun = time.monotonic()
         run = _commit(run.id, batch, caller=job.caller, at=job.clock())
         progress(len(batch))
+        # SQLite's write lock goes to whoever asks at the right moment: leave it free as long as it was held, or the
+        # agents of a live server wait until the import is over.
+        time.sleep(min(time.monotonic() - begun, MAX_PAUSE))
     run.finished_at = job.clock()
     run.save(update_fields=["finished_at"])
     return run

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         try:
             key, secret = create_api_key(
                 options["name"],
-                scopes=[scope for scope in options["scopes"].split(",") if scope],
+                scopes=[scope.strip() for scope in options["scopes"].split(",") if scope.strip()],
                 workspace=options["workspace"],
                 expires_at=None if options["expires"] is None else parse_instant(options["expires"]),
                 at=time.time_ns() // 1_000_000,
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         except NotAnInstant as error:
             raise CommandError(f"--expires: {error}") from error
         except Refused as refusal:
-            raise CommandError(f"{refusal.field}: {refusal.message}") from refusal
+            raise CommandError(refusal.message) from refusal
         told = {
             "id": key.id,
             "name": key.name,

@@ -159,7 +159,7 @@ def access(loaded: Loaded | None, folder: Path, port: int) -> str:
         lines += [f"  Password  {loaded.password}", f"  API key   {loaded.key}"]
         lines += ["", "Both secrets are shown this once; only their hashes are kept."]
     else:
-        here = f"RECALL_DATA_DIR={folder} {Path(sys.executable).name} manage.py"
+        here = f"RECALL_DATA_DIR={folder} uv run manage.py"
         lines += [
             "",
             "Password and API key were shown at the first start. New ones, without losing anything:",

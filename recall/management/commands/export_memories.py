@@ -43,7 +43,11 @@ class Command(BaseCommand):
             _write(sys.stdout.buffer, workspace, anchor)
             return
         unfinished = output.with_name(output.name + ".part")  # whoever finds FILE finds all of it
-        with unfinished.open("wb") as file:
+        try:
+            file = unfinished.open("wb")
+        except OSError as error:
+            raise CommandError(f"{output} cannot be written: {error.strerror}") from error
+        with file:
             _write(file, workspace, anchor)
         unfinished.replace(output)
 

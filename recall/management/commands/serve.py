@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import socket
 from argparse import ArgumentParser
 from http import HTTPStatus
 from typing import Any
@@ -78,6 +79,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         require_migrated()
         require_guarded()
+        require_free(options["host"], options["port"])
         call_command("collectstatic", interactive=False, verbosity=0)
         connections.close_all()  # no connection may cross a fork
         host = f"[{options['host']}]" if ":" in options["host"] else options["host"]
@@ -101,6 +103,19 @@ class Command(BaseCommand):
         ).run()
 
 
+def require_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gunicorn will
+            probe.bind((host, port))
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "ports end at 65535"
+        raise CommandError(
+            f"{host} port {port} cannot be used ({reason}): name another with --port"
+        ) from error
+
+
 def require_migrated() -> None:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -113,6 +128,6 @@ def require_guarded() -> None:
     missing = triggers.missing()
     if missing:
         raise CommandError(
-            f"the ledger is not protected: the database lacks {', '.join(missing)}. Find out who dropped them, run "
-            "manage.py verify_ledger, then put them back with manage.py migrate"
+            f"the ledger is not protected: the database lacks {', '.join(missing)}. Find out who dropped them, "
+            "put them back with manage.py migrate, then run manage.py verify_ledger"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 from tqdm import tqdm
 
 from ledger.domain.actors import Actor
@@ -48,6 +49,11 @@ class Command(BaseCommand):
         try:
             with on_a_copy() if dry_run else nullcontext():
                 self._import(job, dry_run=dry_run)
+        except OperationalError as error:
+            raise CommandError(
+                f"the database is busy ({error}); what was committed stays: run the same command again to go on",
+                returncode=USAGE,
+            ) from error
         except (Refused, OSError) as error:
             raise CommandError(f"{file}: {error}", returncode=USAGE) from error
 
