@@ -256,8 +256,7 @@ def test_what_is_no_request_is_refused_in_the_envelope_and_not_logged(house: tup
 def test_a_connection_goes_on_after_a_body_that_was_too_large(house: tuple[Path, str]) -> None:
     folder, key = house
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    with serving(folder) as (_, port):
-        line = http.client.HTTPConnection("127.0.0.1", port)
+    with serving(folder) as (_, port), closing(http.client.HTTPConnection("127.0.0.1", port)) as line:
         line.request("POST", "/v1/memories", b'{"text": "' + b"a" * 3_000_000 + b'"}', headers)
         refused = line.getresponse()
         told = json.loads(refused.read())
