@@ -103,8 +103,11 @@ def test_every_state_and_grade_is_there_to_be_seen(loaded: load.Loaded, now: Uni
     assert loaded.memories == len(memories) > 300
 
 
-def test_the_cycle_stands_in_the_quality_list(loaded: load.Loaded, now: UnixMs) -> None:
-    assert [finding.code for finding in quality(Scope(None), Anchor(now))] == ["supersession_cycle"]
+def test_the_quality_list_holds_the_cycle_and_the_two_fallen_replacements(
+    loaded: load.Loaded, now: UnixMs
+) -> None:
+    codes = [finding.code for finding in quality(Scope(None), Anchor(now))]
+    assert codes == ["supersession_cycle", "replacement_inactive", "replacement_erased"]
 
 
 def test_the_postponed_outline_is_answered_with_the_completed_one(
