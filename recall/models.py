@@ -131,13 +131,15 @@ class RecallRecord(models.Model):
 class RecordHit(models.Model):
     """One memory that a recall served, suppressed or replaced: "which recalls served this" is a look-up.
 
-    A recall writes up to hundreds of these rows, so they are as small as can be: the memory by its number and
-    unchecked (memories are never deleted), and one index, which is the key. A record's own rows are found by the
+    A recall writes up to hundreds of these rows, so they are as small as can be: memory and
+    record by their numbers and unchecked (neither is ever deleted under a row), and one index, which is the key. A record's own rows are found by the
     memories that its document names.
     """
 
     pk = models.CompositePrimaryKey("memory_id", "record_id")
-    record = models.ForeignKey(RecallRecord, on_delete=models.CASCADE, related_name="hits", db_index=False)
+    record = models.ForeignKey(
+        RecallRecord, on_delete=models.CASCADE, related_name="hits", db_constraint=False, db_index=False
+    )
     memory = models.ForeignKey(
         Memory, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
     )
