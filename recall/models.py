@@ -131,9 +131,9 @@ class RecallRecord(models.Model):
 class RecordHit(models.Model):
     """One memory that a recall served, suppressed or replaced: "which recalls served this" is a look-up.
 
-    A recall writes up to hundreds of these rows, so they are as small as can be: memory and
-    record by their numbers and unchecked (neither is ever deleted under a row), and one index, which is the key. A record's own rows are found by the
-    memories that its document names.
+    A recall writes up to hundreds of these rows, so they are as small as can be: memory and record by their numbers
+    and unchecked (neither is ever deleted under a row), and one index, which is the key. A record's own rows are
+    found by the memories that its document names.
     """
 
     pk = models.CompositePrimaryKey("memory_id", "record_id")

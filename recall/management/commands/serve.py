@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import socket
+import threading
+import time
 from argparse import ArgumentParser
 from http import HTTPStatus
 from typing import Any
@@ -14,13 +17,16 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.core.wsgi import get_wsgi_application
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from gunicorn.app.base import BaseApplication
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
 from gunicorn.workers.gthread import ThreadWorker
 
 from ledger import triggers
+
+CHECKPOINT_SECONDS = 2
+log = logging.getLogger(__name__)
 
 
 class QuietWorker(ThreadWorker):
@@ -45,6 +51,24 @@ class QuietWorker(ThreadWorker):
         )
         with contextlib.suppress(OSError):  # whoever sent it may be gone
             client.sendall((head + body).encode())
+
+
+def keep_the_log_short(worker: Any) -> None:  # noqa: ARG001  gunicorn's signature
+    """Move SQLite's write-ahead log into the database beside the requests, so that none has to wait for it.
+
+    Passive: it never blocks a reader or a writer. Where it falls behind, a commit does it (settings.DATABASES).
+    """
+    threading.Thread(target=_checkpoints, name="checkpoints", daemon=True).start()
+
+
+def _checkpoints() -> None:
+    while True:
+        time.sleep(CHECKPOINT_SECONDS)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except DatabaseError:
+            log.warning("the write-ahead log could not be moved; the next try is soon", exc_info=True)
 
 
 class Server(BaseApplication):
@@ -90,6 +114,7 @@ class Command(BaseCommand):
                 "workers": options["workers"],
                 "threads": options["threads"],
                 "worker_class": QuietWorker,
+                "post_worker_init": keep_the_log_short,
                 "keepalive": 75,
                 "preload_app": True,  # once, before the workers fork: they share what was loaded
                 "graceful_timeout": 5,  # a worker that missed the signal is not waited for longer
