@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
@@ -11,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from ledger.admin import LookOnlyAdmin
 from ledger.domain.instants import UnixMs, format_instant
 from recall.models import ApiKey, WorkspaceGrant
 
@@ -31,23 +31,17 @@ class UserWithGrantsAdmin(UserAdmin):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):
+class ApiKeyAdmin(LookOnlyAdmin):
     """Keys to look at and to revoke. None is made here: a secret is shown once, to whoever runs the command."""
 
     list_display = ("name", "prefix", "scopes", "bound_to", "made", "used", "state")
     search_fields = ("name", "prefix")
     actions = ("revoke",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002  Django's signature
-        return False
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_superuser)
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
-        return False
-
-    @admin.action(description="Revoke the selected keys")
+    @admin.action(description="Revoke the selected keys", permissions=["revoke"])
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
         revoked = keys.filter(revoked_at=None).update(revoked_at=_now())
         self.message_user(request, f"{revoked} revoked; requests with them are refused from now on.")

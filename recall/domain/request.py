@@ -8,16 +8,12 @@ from typing import Any
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Invalid
 
-MODES = ("fused", "lexical", "dense", "hybrid", "links", "temporal")
 PROFILES = ("default", "validity")
 STRATEGIES = ("lexical", "dense", "links", "temporal")
 AVAILABLE = ("lexical",)  # the strategies that this version has
 ALIASES = {"fts5": "lexical", "graph": "links"}
-FUSIONS = ("score", "rrf")
 TAGS_MATCH = ("any", "all", "any_strict", "all_strict", "exact")
-SORTS = ("score", "time_desc", "time_asc")
 OUTCOMES = ("fresh", "stale", "partial", "empty", "unavailable")
-STATE_MODES = ("current", "history")
 MAX_LIMIT = 200
 
 
