@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import User
@@ -11,7 +9,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from ledger.admin import LookOnlyAdmin
-from ledger.domain.instants import UnixMs, format_instant
+from ledger.clock import now_ms
+from ledger.domain.instants import format_instant
 from recall.models import ApiKey, WorkspaceGrant
 
 
@@ -43,7 +42,7 @@ class ApiKeyAdmin(LookOnlyAdmin):
 
     @admin.action(description="Revoke the selected keys", permissions=["revoke"])
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        revoked = keys.filter(revoked_at=None).update(revoked_at=_now())
+        revoked = keys.filter(revoked_at=None).update(revoked_at=now_ms())
         self.message_user(request, f"{revoked} revoked; requests with them are refused from now on.")
 
     @admin.display(description="workspace")
@@ -62,8 +61,4 @@ class ApiKeyAdmin(LookOnlyAdmin):
     def state(self, key: ApiKey) -> str:
         if key.revoked_at is not None:
             return f"revoked {format_instant(key.revoked_at)}"
-        return "usable" if key.usable_at(_now()) else "expired"
-
-
-def _now() -> UnixMs:
-    return time.time_ns() // 1_000_000
+        return "usable" if key.usable_at(now_ms()) else "expired"

@@ -22,7 +22,7 @@ from vault.queries import chains_from, replacing_edges
 
 
 def states_of(memories: Iterable[Memory], anchor: Anchor) -> dict[str, State]:
-    """The state of each memory at the anchor, in two queries, or none where nothing replaces anything."""
+    """The state of each memory at the anchor, in one query, or none where nothing replaces anything."""
     memories = list(memories)
     linked = [m.id for m in memories if m.replaced_since is not None]
     states: dict[str, State] = {}

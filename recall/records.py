@@ -35,7 +35,7 @@ from ledger.domain.ids import new_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import NotFound, Unavailable
 from ledger.queries import head
-from recall.answers import answer_json, grade_counts, outcome_json
+from recall.answers import answer_json, grade_counts
 from recall.domain.policy import NAME
 from recall.domain.request import RecallRequest
 from recall.models import RecallRecord, RecallScope
@@ -180,7 +180,7 @@ def _row(
         mode=request.mode,
         history=not request.current_only,
         query=request.query,
-        outcome=outcome_json(run)["status"],
+        outcome=document["answer"]["outcome"]["status"],
         served=len(run.served),
         superseded_served=sum(c.graded.superseded for c in run.served),
         suppressed=len(run.suppressed),

@@ -14,8 +14,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from ledger.clock import now_ms
 from ledger.domain.actors import Actor
-from ledger.domain.instants import MINUTE, UnixMs
+from ledger.domain.instants import MINUTE
 from recall.models import ApiKey
 from vault.services import Caller
 
@@ -23,11 +24,6 @@ if (
     TYPE_CHECKING
 ):  # importing it would close a circle: rest_framework.views imports this module by its settings
     from rest_framework.views import APIView
-
-
-def now_ms() -> UnixMs:
-    """The clock, read at the edge."""
-    return time.time_ns() // 1_000_000
 
 
 class KeyAuthentication(BaseAuthentication):

@@ -10,12 +10,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from ledger.clock import now_ms
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Invalid, Refused
 from recall import services as recalls
 from recall.answers import event_json, link_json, memory_json
 from recall.api import errors
-from recall.api.access import caller_of, now_ms
+from recall.api.access import caller_of
 from recall.api.arguments import (
     ANY,
     WHOLE,

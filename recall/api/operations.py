@@ -12,12 +12,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ledger import triggers
+from ledger.clock import now_ms
 from ledger.domain.events import KINDS
 from ledger.domain.refusals import NotFound
 from ledger.models import ContextEvent
 from ledger.queries import head
 from recall.answers import event_json
-from recall.api.access import caller_of, now_ms
+from recall.api.access import caller_of
 from recall.api.arguments import ANY, WHOLE, paged_links, query_of
 from recall.domain.state import Anchor
 from recall.paging import page_of, parse_cursor, parse_limit

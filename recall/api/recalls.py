@@ -9,9 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from ledger.clock import now_ms
 from ledger.domain.instants import format_instant
 from recall import services
-from recall.api.access import caller_of, now_ms
+from recall.api.access import caller_of
 from recall.api.arguments import ANY, check_search, instant_of, paged_links, query_of
 from recall.api.parsing import query_lists
 from recall.domain.request import OUTCOMES, PROFILES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -15,7 +14,6 @@ from django.shortcuts import render, resolve_url
 from django.utils.cache import patch_vary_headers
 
 from ledger.domain.actors import Actor
-from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Refused
 from recall.models import WorkspaceGrant
 from vault.domain.access import GLOBAL, Reach
@@ -28,11 +26,6 @@ TITLES = {
     409: "This contradicts what is stored",
     422: "Not accepted",
 }
-
-
-def now_ms() -> UnixMs:
-    """The clock, read at the edge."""
-    return time.time_ns() // 1_000_000
 
 
 def caller_of(user: Any) -> Caller:

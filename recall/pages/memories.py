@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
+from ledger.clock import now_ms
 from ledger.domain import events as kinds
 from ledger.domain.instants import UnixMs, format_instant
 from ledger.domain.refusals import Invalid
@@ -22,7 +23,7 @@ from recall.domain import policy
 from recall.domain import state as rules
 from recall.domain.state import Anchor, State, Successions, in_words
 from recall.domain.validity import Validity, grade_in_state
-from recall.pages.access import now_ms, show, signed_in
+from recall.pages.access import show, signed_in
 from recall.pages.charts import ChainNode, Span, chain, decay, timeline
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, AsOfForm, MemoryFilter
 from recall.pages.texts import ERASED, beginnings

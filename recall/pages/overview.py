@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from recall.pages.access import now_ms, show, signed_in
+from ledger.clock import now_ms
+from recall.pages.access import show, signed_in
 from recall.pages.charts import grade_bars
 from recall.queries import overview as overview_of
 from recall.queries import recalls_to_look_at

@@ -13,12 +13,13 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
 
+from ledger.clock import now_ms
 from ledger.domain.instants import format_instant
 from ledger.domain.refusals import NotFound, Refused
 from recall import services
 from recall.domain.policy import Weights
 from recall.domain.validity import GRADES, Grade
-from recall.pages.access import now_ms, show, signed_in
+from recall.pages.access import show, signed_in
 from recall.pages.charts import decay, waterfall
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, GRADE_CHOICES, RecallFilter, RecallForm
 from recall.pages.texts import beginnings

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from ledger.clock import now_ms
 from ledger.domain.instants import NotAnInstant, parse_instant
 from ledger.domain.refusals import Refused
 from recall.services import create_api_key
@@ -33,7 +33,7 @@ class Command(BaseCommand):
                 scopes=[scope.strip() for scope in options["scopes"].split(",") if scope.strip()],
                 workspace=options["workspace"],
                 expires_at=None if options["expires"] is None else parse_instant(options["expires"]),
-                at=time.time_ns() // 1_000_000,
+                at=now_ms(),
             )
         except NotAnInstant as error:
             raise CommandError(f"--expires: {error}") from error

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from ledger.clock import now_ms
 from recall.management.demo.load import OPERATOR, SURFACE, Loaded, load
 
 USAGE = 2
@@ -64,7 +65,7 @@ class Command(BaseCommand):
         started = time.monotonic()
         self.check()
         call_command("migrate", verbosity=0, interactive=False)
-        loaded = load(time.time_ns() // 1_000_000)
+        loaded = load(now_ms())
         self.stdout.write(f"Demo data: {folder}")
         if loaded is None:
             self.stdout.write("The story is loaded already; nothing was added.")

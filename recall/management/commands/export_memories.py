@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
 
-from recall.domain.state import Anchor, Successions, state_of
+from ledger.clock import now_ms
+from recall.domain.state import Anchor, Successions, states_of
 from vault.importers.jsonl import link_line, memory_line
 from vault.models import Memory, MemoryLink, Workspace
 from vault.queries import chains_from, snapshot
@@ -38,7 +38,7 @@ class Command(BaseCommand):
     def handle(self, *, workspace: str | None, history: bool, output: Path | None, **_: Any) -> None:
         if workspace is not None and not Workspace.objects.filter(name=workspace).exists():
             raise CommandError(f"there is no workspace {workspace!r}", returncode=USAGE)
-        anchor = None if history else Anchor(time.time_ns() // 1_000_000)
+        anchor = None if history else Anchor(now_ms())
         if output is None:
             _write(sys.stdout.buffer, workspace, anchor)
             return
@@ -72,7 +72,8 @@ def _current(ids: set[str], anchor: Anchor | None) -> set[str]:
         return ids
     chains = chains_from(ids, until=anchor.until)
     successions = Successions(chains.edges, anchor)
-    return {id_ for id_ in ids if state_of(id_, chains.facts, successions, anchor).current}
+    states = states_of(ids, chains.facts, successions, anchor)
+    return {id_ for id_, state in states.items() if state.current}
 
 
 def _pages_of_memories(workspace: str | None) -> Iterator[list[Memory]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-import time
 from argparse import ArgumentParser
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,8 +14,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 from tqdm import tqdm
 
+from ledger.clock import now_ms
 from ledger.domain.actors import Actor
-from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Refused
 from vault.domain.access import Reach
 from vault.importers.run import FORMATS, Import, finish, on_a_copy, started
@@ -45,7 +44,7 @@ class Command(BaseCommand):
     def handle(self, *, file: Path, format: str, workspace: str | None, dry_run: bool, **_: Any) -> None:
         if not file.exists():
             raise CommandError(f"there is no such file: {file}", returncode=USAGE)
-        job = Import(file, FORMATS[format], workspace, _caller(), _now)
+        job = Import(file, FORMATS[format], workspace, _caller(), now_ms)
         try:
             with on_a_copy() if dry_run else nullcontext():
                 self._import(job, dry_run=dry_run)
@@ -84,10 +83,6 @@ class Command(BaseCommand):
         )
         if dry_run:
             self.stdout.write("Dry run: nothing was written.")
-
-
-def _now() -> UnixMs:
-    return time.time_ns() // 1_000_000
 
 
 def _caller() -> Caller:
