@@ -216,6 +216,23 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
 LEDGER_WITNESSES = ["recall.queries.witnessed_heads"]  # who remembers heads of the ledger, as (seq, hash)
 RECALL_INDEXES = {"sqlite": "recall.indexes.sqlite.SqliteIndex"}
 RECALL_INDEX = choice("RECALL_INDEX", "sqlite", RECALL_INDEXES)
+RECALL_EMBEDDERS = {
+    "minilm": "recall.embedders.minilm.MiniLM",
+    "openai": "recall.embedders.http.OpenAICompatible",
+}
+RECALL_EMBEDDER = os.environ.get("RECALL_EMBEDDER", "minilm")  # one of these names, or a dotted path
+if RECALL_EMBEDDER not in RECALL_EMBEDDERS and "." not in RECALL_EMBEDDER:
+    raise ImproperlyConfigured(
+        f"RECALL_EMBEDDER must be one of {', '.join(RECALL_EMBEDDERS)}, or a dotted path"
+    )
+VAULT_EMBEDDER = "recall.embedders.installed"  # the vault asks for vectors upward, through this path
+EMBED_DEADLINE_MS = whole_number("RECALL_EMBED_DEADLINE_MS", 500)  # what a single write waits for its vector
+EMBEDDER_HTTP = {
+    "url": os.environ.get("RECALL_EMBEDDER_URL", ""),
+    "model": os.environ.get("RECALL_EMBEDDER_MODEL", ""),
+    "api_key": secret("RECALL_EMBEDDER_API_KEY"),
+    "timeout_ms": whole_number("RECALL_EMBEDDER_TIMEOUT_MS", 5000),
+}
 
 LOGGING = {
     "version": 1,

@@ -203,6 +203,54 @@ class MemoryLink(models.Model):
         return Edge(self.id, self.source.id, self.target.id, self.type, self.created_at)
 
 
+class EmbeddingModel(models.Model):
+    """A model that vectors came from. Vectors compare only within one, so two are never mixed."""
+
+    id = models.AutoField(primary_key=True)
+    name = models.CharField(max_length=200, unique=True, help_text="The embedder's model_id.")
+    dim = models.PositiveIntegerField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Embedding(models.Model):
+    """The vector of one chunk of a memory's text: half-precision floats, little-endian, written with the row.
+
+    Whatever searches vectors is derived from these rows, and can be thrown away and made again.
+    """
+
+    pk = models.CompositePrimaryKey("memory_id", "model_id", "chunk")
+    memory = models.ForeignKey(
+        Memory, on_delete=models.DO_NOTHING, db_index=False, db_constraint=False, related_name="embeddings"
+    )
+    model = models.ForeignKey(EmbeddingModel, on_delete=models.PROTECT, db_index=False)
+    chunk = models.PositiveIntegerField()
+    vector = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"{self.memory_id} ({self.chunk})"
+
+
+class Change(models.Model):
+    """That something about a memory changed: the sequence by which derived indexes catch up.
+
+    One row a memory, which its newest change replaces, so the table is as long as the vault; `seq` only grows.
+    """
+
+    seq = models.BigAutoField(primary_key=True)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, db_index=False)
+    memory = models.OneToOneField(
+        Memory, on_delete=models.DO_NOTHING, db_constraint=False, related_name="change"
+    )
+
+    class Meta:
+        indexes = (models.Index(fields=["workspace", "seq"], name="change_feed"),)  # what came after n
+
+    def __str__(self) -> str:
+        return f"{self.seq}: {self.memory_id}"
+
+
 class ImportRun(models.Model):
     """How far an import of one file came, written in the same transaction as its rows."""
 

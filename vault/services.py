@@ -18,13 +18,14 @@ from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Conflict, Forbidden, Invalid, Outdated, Refused, Unprocessable
 from ledger.models import ContextEvent
 from ledger.services import append_event, append_events, erase_payloads
-from vault import fulltext
+from vault import fulltext, vectors
 from vault.domain import values
 from vault.domain.access import GLOBAL, Reach
 from vault.domain.facts import ASSERTED
 from vault.domain.links import EVOLVED_INTO, REPLACING
 from vault.models import Memory, MemoryLink, MemoryTag, Workspace
 from vault.queries import link_for, memory_for
+from vault.vectors import Vectors
 
 MAX_BULK = 1_000
 
@@ -48,12 +49,31 @@ class Remembered:
 # ---------------------------------------------------------------------------------------------- remembering
 
 
-def remember(sent: Mapping[str, Any], *, caller: Caller, at: UnixMs, reason: str = "") -> Remembered:
-    """Store one memory. `sent` holds only the fields that the caller named; raises Refused."""
-    outcome = remember_many([(sent, reason)], caller=caller, at=at)[0]
-    if isinstance(outcome, Refused):
-        raise outcome
+def remember(
+    sent: Mapping[str, Any], *, caller: Caller, at: UnixMs, reason: str = "", embed: bool = True
+) -> Remembered:
+    """Store one memory, with its vector. `sent` holds only the fields that the caller named; raises Refused.
+
+    Without `embed` the vector is left to a later batch: for callers that hold a transaction open.
+    """
+    embedded = vectors.in_time(sent.get("text")) if embed else None
+    return _remember_one(sent, embedded, caller=caller, at=at, reason=reason)
+
+
+def _remember_one(
+    sent: Mapping[str, Any], embedded: Vectors | None, *, caller: Caller, at: UnixMs, reason: str
+) -> Remembered:
+    with transaction.atomic():
+        outcome = remember_many([(sent, reason)], caller=caller, at=at)[0]
+        if isinstance(outcome, Refused):
+            raise outcome
+        if outcome.created and embedded is not None:
+            _store_vectors(outcome.memory, embedded)
     return outcome
+
+
+def _store_vectors(memory: Memory, embedded: Vectors) -> None:
+    vectors.store([(memory.seq, embedded)], model=vectors.model_of(vectors.installed()))
 
 
 def remember_many(
@@ -61,7 +81,7 @@ def remember_many(
 ) -> list[Remembered | Refused]:
     """Store up to 1,000 memories, each with its event, in one transaction; a bad row never loses the others.
 
-    `rows` are (fields sent, reason). The answer has one entry per row, in order.
+    `rows` are (fields sent, reason). The answer has one entry per row, in order. Vectors are left to later batches.
     """
     if len(rows) > MAX_BULK:
         raise Invalid(
@@ -193,6 +213,7 @@ def _insert(fresh: Sequence[tuple[Memory, list[str], str]], *, caller: Caller, a
         by_workspace.setdefault(memory.workspace_id, []).append((memory.seq, memory.text))
     for workspace_id, texts in by_workspace.items():
         fulltext.add(workspace_id, texts)
+        vectors.note_changes(workspace_id, [seq for seq, _ in texts], fresh=True)
     append_events(
         [
             NewEvent(
@@ -231,8 +252,12 @@ def revise(
     at: UnixMs,
     reason: str = "",
     if_match: int | None = None,
+    embed: bool = True,
 ) -> Memory:
-    """Change some fields of a memory; null clears. Any change of a value adds 1 to `version`."""
+    """Change some fields of a memory; null clears. Any change of a value adds 1 to `version`.
+
+    Without `embed` a new text's vector is left to a later batch: for callers that hold a transaction open.
+    """
     if "workspace" in sent:
         raise Invalid(
             "workspace cannot be changed", field="workspace", hint="store a new memory there, and link"
@@ -241,6 +266,7 @@ def revise(
         raise Invalid("text cannot be cleared", field="text", hint="archive the memory, or erase it")
     fields = values.checked(sent)
     reason = values.checked_reason(reason)
+    embedded = vectors.in_time(fields.get("text")) if embed else None
     with transaction.atomic():
         memory = _for_writing(memory_id, caller, if_match)
         _require_not_erased(memory)
@@ -251,7 +277,8 @@ def revise(
         values.check_window(fields.get("t_valid", memory.t_valid), fields.get("t_invalid", memory.t_invalid))
         _require_free_external_id(memory, fields.get("external_id"))
         _withdraw_trust(memory, fields, caller)
-        return _apply(memory, fields, kind=_kind_of(memory, fields), caller=caller, at=at, reason=reason)
+        kind = _kind_of(memory, fields)
+        return _apply(memory, fields, kind=kind, caller=caller, at=at, reason=reason, embedded=embedded)
 
 
 def _withdraw_trust(memory: Memory, fields: dict[str, Any], caller: Caller) -> None:
@@ -310,6 +337,7 @@ def _apply(
     at: UnixMs,
     reason: str,
     verified_at: UnixMs | None = None,
+    embedded: Vectors | None = None,
 ) -> Memory:
     current = memory.values
     changed = {name: value for name, value in fields.items() if _differ(current[name], value)}
@@ -326,6 +354,9 @@ def _apply(
         fulltext.remove(memory.workspace_id, [(memory.seq, memory.text)])
         fulltext.add(memory.workspace_id, [(memory.seq, changed["text"])])
         memory.text_sha256 = sha256(changed["text"])
+        vectors.drop(memory.seq)
+        if embedded is not None:
+            _store_vectors(memory, embedded)
     if "tags" in changed:
         memory.tags.exclude(tag__in=changed["tags"]).delete()
         have = set(current["tags"])
@@ -338,6 +369,7 @@ def _apply(
     memory.version += 1
     memory.updated_at = at
     memory.save()
+    vectors.note_changes(memory.workspace_id, [memory.seq])
     append_event(
         NewEvent(
             kind=kind,
@@ -399,6 +431,8 @@ def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: 
         memory.archived, memory.erased_at, memory.updated_at = True, at, at
         memory.version += 1
         memory.save()
+        vectors.drop(memory.seq)
+        vectors.note_changes(memory.workspace_id, [memory.seq])
         append_event(
             NewEvent(
                 kind=kinds.MEMORY_ERASED,
@@ -454,7 +488,7 @@ def link(
             strength=strength,
             created_at=at if created_at is None else created_at,
         )
-        _note_replacement(source)
+        _note_links(source, target)
         append_event(_link_event(kinds.LINK_CREATED, made, caller, at, reason), at=at)
     return made
 
@@ -468,11 +502,12 @@ def _end(memory_id: str, field: str, caller: Caller) -> Memory:
     return found
 
 
-def _note_replacement(source: Memory) -> None:
-    """Keep `replaced_since`: the earliest instant of a replacing link out of this memory, or None."""
+def _note_links(source: Memory, target: Memory) -> None:
+    """Keep `replaced_since`, the earliest instant of a replacing link out of this memory; both ends changed."""
     replacing = source.links_out.filter(type__in=REPLACING)
     since = replacing.order_by("created_at").values_list("created_at", flat=True).first()
     Memory.objects.filter(seq=source.seq).update(replaced_since=since)
+    vectors.note_changes(source.workspace_id, [source.seq, target.seq])
 
 
 def _link_event(kind: str, made: MemoryLink, caller: Caller, at: UnixMs, reason: str) -> NewEvent:
@@ -504,10 +539,9 @@ def unlink(link_id: str, *, caller: Caller, at: UnixMs, reason: str = "") -> Non
         made = link_for(caller.reach, link_id)
         if not caller.reach.writes(made.source.workspace.name):
             raise Forbidden("the global workspace is read-only for you")
-        source = made.source
         append_event(_link_event(kinds.LINK_REMOVED, made, caller, at, reason), at=at)
         made.delete()
-        _note_replacement(source)
+        _note_links(made.source, made.target)
 
 
 def supersede(
@@ -530,6 +564,7 @@ def supersede(
         raise Invalid(f"relation must be one of {', '.join(REPLACING)}", field="relation")
     if (sent is None) == (by is None):
         raise Invalid("name either text, for a new memory, or by, for a stored one", field="by")
+    embedded = None if sent is None else vectors.in_time(sent.get("text"))
     with transaction.atomic():
         old = _for_writing(memory_id, caller, if_match)
         if sent is not None:
@@ -539,8 +574,8 @@ def supersede(
                 raise Unprocessable(
                     "a successor belongs to the workspace of the old memory", field="workspace"
                 )
-            new = remember({**inherited, **sent}, caller=caller, at=at, reason=reason).memory
-            by = new.id
+            full = {**inherited, **sent}
+            by = _remember_one(full, embedded, caller=caller, at=at, reason=reason).memory.id
         assert by is not None
         if by == old.id:
             raise Invalid("a memory cannot supersede itself", field="by", code="self_link")

@@ -218,7 +218,9 @@ def _take(step: Step, *, caller: Caller, at: UnixMs) -> bool:
             return _join(step, caller=caller, at=at)
         case Revise():
             before = _named(step.workspace, step.external_id)
-            after = services.revise(before.id, step.sent, caller=caller, at=at, reason=step.reason)
+            after = services.revise(
+                before.id, step.sent, caller=caller, at=at, reason=step.reason, embed=False
+            )
             return after.version != before.version
         case Erase():
             memory = _named(step.workspace, step.external_id)
@@ -229,7 +231,7 @@ def _take(step: Step, *, caller: Caller, at: UnixMs) -> bool:
 def _remember(step: Remember, *, caller: Caller, at: UnixMs) -> bool:
     here = _stored(step.sent["workspace"], step.sent.get("external_id"))
     if here is None or here.external_id is not None:
-        return services.remember(step.sent, caller=caller, at=at, reason=step.reason).created
+        return services.remember(step.sent, caller=caller, at=at, reason=step.reason, embed=False).created
     current = here.values
     for name, value in values.checked(step.sent).items():
         if name != "external_id" and current[name] != value:

@@ -1,0 +1,146 @@
+"""Vectors of memories: made by the embedder that settings name, stored beside the row, never of two models mixed.
+
+A single write waits for its vector up to a deadline; what could not be embedded then, and what came in bulk, is
+embedded later in batches (`embed_missing`). State never depends on a vector being there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils.module_loading import import_string
+
+from vault.domain.embedding import EmbedderUnavailable
+from vault.models import Change, Embedding, EmbeddingModel
+
+log = logging.getLogger(__name__)
+
+Vectors = Any  # a float16 array (chunks, dim); the vault stores its rows' bytes and looks no further
+BATCH = 32
+
+
+class Embedder(Protocol):
+    """What the vault needs of an embedder: vectors for texts, and the name of the model they belong to."""
+
+    model_id: str
+    dim: int
+
+    def embed_documents(self, texts: Sequence[str], *, until: float | None = None) -> list[Vectors | None]:
+        """For each text a float16 array (chunks, dim), or None if not done by the monotonic instant `until`."""
+        ...
+
+
+def installed() -> Embedder:
+    """The embedder of this process."""
+    embedder: Embedder = import_string(settings.VAULT_EMBEDDER)()
+    return embedder
+
+
+def in_time(text: object) -> Vectors | None:
+    """A text's vectors within the deadline of a single write; None: a later batch will make them.
+
+    Call it before the transaction: the write lock is not held while a model computes.
+    """
+    if not isinstance(text, str):
+        return None
+    until = time.monotonic() + settings.EMBED_DEADLINE_MS / 1000
+    try:
+        return installed().embed_documents([text], until=until)[0]
+    except EmbedderUnavailable as error:
+        log.warning("a memory is stored without its vector for now: %s", error)
+        return None
+
+
+def model_of(embedder: Embedder) -> EmbeddingModel:
+    """The row that stands for an embedder's model, made at its first use."""
+    return EmbeddingModel.objects.get_or_create(name=embedder.model_id, defaults={"dim": embedder.dim})[0]
+
+
+def store(made: Iterable[tuple[int, Vectors]], *, model: EmbeddingModel) -> None:
+    """Write the vectors of memories (by seq). Call inside the transaction of the row."""
+    Embedding.objects.bulk_create(
+        Embedding(memory_id=seq, model=model, chunk=chunk, vector=vector.tobytes())
+        for seq, vectors in made
+        for chunk, vector in enumerate(vectors)
+    )
+
+
+def drop(seq: int) -> None:
+    """Take away a memory's vectors, of every model: its text is another now, or gone."""
+    Embedding.objects.filter(memory_id=seq).delete()
+
+
+def note_changes(workspace_id: int, seqs: Sequence[int], *, fresh: bool = False) -> None:
+    """Tell derived indexes that these memories changed; `fresh` ones are new. Call inside the transaction."""
+    if not fresh:
+        Change.objects.filter(memory_id__in=seqs).delete()
+    Change.objects.bulk_create(Change(workspace_id=workspace_id, memory_id=seq) for seq in seqs)
+
+
+_MISSING = """
+SELECT m.seq, m.workspace_id, m.text_sha256, m.text FROM vault_memory m
+WHERE m.erased_at IS NULL AND m.seq > %s
+AND NOT EXISTS (SELECT 1 FROM vault_embedding e WHERE e.memory_id = m.seq AND e.model_id = %s)
+ORDER BY m.seq LIMIT %s
+"""
+
+
+def count_missing(model: EmbeddingModel) -> int:
+    """How many memories have no vector of a model yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM ({_MISSING})", [0, model.pk, -1])
+        count: int = cursor.fetchone()[0]
+    return count
+
+
+def embed_missing(embedder: Embedder) -> Iterator[int]:
+    """Embed every memory that has no vector of this embedder's model, batch by batch; yields how many each did.
+
+    A batch is one short transaction, after its vectors were made: killed at any moment, whole batches are there.
+    Raises EmbedderUnavailable.
+    """
+    model = model_of(embedder)
+    seen = 0
+    while rows := _rows_missing(model, after=seen):
+        seen = rows[-1][0]
+        made = embedder.embed_documents([text for *_, text in rows])
+        yield _store_batch([(row, vectors) for row, vectors in zip(rows, made, strict=True)], model)
+
+
+def _rows_missing(model: EmbeddingModel, *, after: int) -> list[tuple[int, int, str, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute(_MISSING, [after, model.pk, BATCH])
+        rows: list[tuple[int, int, str, str]] = cursor.fetchall()
+    return rows
+
+
+def _store_batch(batch: Sequence[tuple[tuple[int, int, str, str], Vectors]], model: EmbeddingModel) -> int:
+    """Store a batch's vectors, but those of texts that were changed, erased or embedded meanwhile."""
+    with transaction.atomic():
+        standing = _standing([row for row, _ in batch], model)
+        kept = [(row, vectors) for row, vectors in batch if row[0] in standing and vectors is not None]
+        store(((row[0], vectors) for row, vectors in kept), model=model)
+        by_workspace: dict[int, list[int]] = {}
+        for (seq, workspace_id, _, _), _ in kept:
+            by_workspace.setdefault(workspace_id, []).append(seq)
+        for workspace_id, seqs in by_workspace.items():
+            note_changes(workspace_id, seqs)
+    return len(kept)
+
+
+def _standing(rows: Sequence[tuple[int, int, str, str]], model: EmbeddingModel) -> set[int]:
+    """Which rows still hold the text that was read, and no vector."""
+    sql = (
+        "SELECT m.seq FROM vault_memory m WHERE m.erased_at IS NULL AND ("
+        + " OR ".join(["(m.seq = %s AND m.text_sha256 = %s)"] * len(rows))
+        + ") AND NOT EXISTS (SELECT 1 FROM vault_embedding e WHERE e.memory_id = m.seq AND e.model_id = %s)"
+    )
+    params: list[Any] = [value for seq, _, sha256, _ in rows for value in (seq, sha256)]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*params, model.pk])
+        return {row[0] for row in cursor.fetchall()}
