@@ -28,14 +28,15 @@ _COUNTS = r"(?!\s*%|\s+(?!was\b|is\b|has\b|does\b|this\b)(?:\w+s|[kmg]b|km?|px|p
 
 _PHRASE = re.compile(
     rf"""
-    (?<![\w.,/-])(?:(?P<bound>since|before|after|until)\s+|(?P<lead>in|on|during|of|from)\s+)?
+    (?<![\w.,/-])(?<!\bas\sof\s)
+    (?:(?P<bound>since|before|after|until)\s+|(?P<lead>in|on|during|over|within|(?<!\bas\s)of|from)\s+)?
     (?:
         (?P<day>(?:the\s+)?day\s+before\s+yesterday|yesterday|today)
-      | (?P<calendar>(?:last|this)\s+(?:week|month|year))\b(?!\s+of\b)
-      | last\s+(?P<last_weekday>{_WEEKDAY})
+      | (?<!\bthe\s)(?P<calendar>(?:last|this)\s+(?:week|month|year))\b(?!\s+of\b)
+      | last\s+(?P<last_weekday>{_WEEKDAY})(?!\s+of\b)
       | last\s+(?P<last_month>{_MONTH})(?!\s+[0-9])
-      | (?:the\s+(?:last|past)|past|last(?=\s+{_NUMBER}\b))\s+
-        (?P<rolling>(?:{_NUMBER}\s+)?(?:day|week|month|year)s?)\b(?!\s+of\b)
+      | (?:the\s+)?(?:last|past)\s+(?P<rolling>{_NUMBER}\s+(?:day|week|month|year)s?)\b(?!\s+of\b)
+      | (?:the\s+past|(?(lead)the\s+last|(?!)))\s+(?P<rolling_one>week|month|year)\b(?!\s+of\b)
       | (?P<hours>{_NUMBER})\s+hours?\s+ago
       | (?P<ago>{_NUMBER}\s+(?:day|week|month|year)s?)\s+ago
       | (?P<iso>{_YEAR}-[0-9]{{2}}-[0-9]{{2}})(?:T[0-9:.]+(?:Z|[+-][0-9:]+)?)?
@@ -143,10 +144,15 @@ def _hours_ago(words: str, at: UnixMs) -> tuple[UnixMs, UnixMs] | None:
 
 def _rolling(words: str, at: UnixMs) -> tuple[UnixMs, UnixMs] | None:
     """From the day that long ago to the end of today."""
-    meant = _meant(f"{words} ago" if " " in words else f"1 {words} ago", at)
+    meant = _meant(f"{words} ago", at)
     if meant is None:
         return None
     return _whole(meant[0], "day")[0], _whole(utc(at), "day")[1]
+
+
+def _rolling_one(unit: str, at: UnixMs) -> tuple[UnixMs, UnixMs] | None:
+    """ "in the last week" counts back from today, where "last week" is one of the calendar."""
+    return _rolling(f"1 {unit}", at)
 
 
 # What each named group of the phrase means, by the name of the group.
@@ -156,6 +162,7 @@ _BOUNDS: dict[str, Callable[[str, UnixMs], tuple[UnixMs, UnixMs] | None]] = {
     "last_weekday": _calendar,
     "last_month": _month_before,
     "rolling": _rolling,
+    "rolling_one": _rolling_one,
     "hours": _hours_ago,
     "ago": _ago,
     "iso": _calendar,
