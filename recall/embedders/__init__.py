@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float16]  # (dim,), of unit length before it was rounded
     Vectors = NDArray[np.float16]  # (chunks, dim), one row for each part of a text, at least one
 
-__all__ = ["Embedder", "EmbedderUnavailable", "installed", "named"]
+__all__ = ["Embedder", "EmbedderUnavailable", "installed", "name_of_installed", "named"]
 
 
 class Embedder(Protocol):
@@ -69,8 +69,19 @@ def named(name: str) -> Embedder:
         return made
     with _making:
         if path not in _made:
-            _made[path] = import_string(path)()
+            try:
+                _made[path] = import_string(path)()
+            except ImportError as error:
+                raise EmbedderUnavailable(f"{path}: {error}") from error
         return _made[path]
+
+
+def name_of_installed() -> str:
+    """The model that vectors come from; empty while there is no embedder."""
+    try:
+        return installed().model_id
+    except EmbedderUnavailable:
+        return ""
 
 
 def _forget() -> None:
