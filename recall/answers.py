@@ -113,12 +113,27 @@ def answer_json(run: Run, *, recall_id: str) -> dict[str, Any]:
 
 
 def outcome_json(run: Run) -> dict[str, Any]:
-    """`empty`, `stale` or `fresh`, with the reason: "nothing known" is not "could not look"."""
+    """The first that holds of unavailable, partial, empty, stale, fresh, with its reason.
+
+    Whatever could not be looked at comes first: "nothing known" is not "could not look".
+    """
+    if run.missing and not run.found:
+        return {"status": "unavailable", "reason": _why_missing(run)}
+    if run.missing or run.unembedded:
+        return {"status": "partial", "reason": _why_missing(run)}
     if not run.served:
         return {"status": "empty", "reason": _why_empty(run)}
     if not any(candidate.graded.grade == "valid" for candidate in run.served):
         return {"status": "stale", "reason": "no hit is graded valid"}
     return {"status": "fresh", "reason": None}
+
+
+def _why_missing(run: Run) -> str:
+    reasons = [f"{name} could not look: {why}" for name, why in sorted(run.missing.items())]
+    if run.unembedded:
+        whose = "1 memory has" if run.unembedded == 1 else f"{run.unembedded:,} memories have"
+        reasons.append(f"{whose} no vector yet, and can be found by words only")
+    return "; ".join(reasons)
 
 
 def _why_empty(run: Run) -> str:
@@ -197,7 +212,7 @@ def _relation_of(run: Run, old_id: str) -> str | None:
 
 
 def _trace_json(run: Run) -> dict[str, Any]:
-    """Where the served hits came from. It names no memory that is not in the answer."""
+    """Where the served hits came from: only of them, and of what matched the caller's filters, does it tell."""
     request = run.question.request
     trace: dict[str, Any] = {
         "fusion": request.fusion,
@@ -205,7 +220,7 @@ def _trace_json(run: Run) -> dict[str, Any]:
             name: {
                 "candidates": len(found),
                 "weight": request.strategy_weights.get(name, 1.0),
-                "time_ms": run.timings_us["retrieve"] / 1000,
+                "time_ms": run.strategy_us.get(name, run.timings_us["retrieve"]) / 1000,
             }
             for name, found in run.found.items()
         },
@@ -213,7 +228,7 @@ def _trace_json(run: Run) -> dict[str, Any]:
             {"stage": "retrieve", "candidates": sum(len(found) for found in run.found.values())},
             {"stage": "fuse", "candidates": len(run.considered) - len(run.injected)},
             {"stage": "state", "candidates": len(run.pool), "suppressed": len(run.suppressed)},
-            {"stage": "rerank", "ran": False},
+            {"stage": "rerank", "ran": run.reranked},
             {"stage": "validity", "reordered": request.reorders},
             {"stage": "limit", "limit": request.limit},
             {"stage": "budget", "max_tokens": request.max_tokens, "served": len(run.served)},
@@ -224,7 +239,13 @@ def _trace_json(run: Run) -> dict[str, Any]:
                 "rank": c.position,
                 "pool_rank": c.pool_rank,
                 "fused": c.fused,
-                "sources": {name: [s.rank, s.score] for name, s in sorted(c.sightings.items())},
+                "reranked": c.reranked,
+                "words": None if c.measured is None else c.measured.lexical,
+                "cosine": None if c.measured is None else c.measured.cosine,
+                "sources": {
+                    name: {"rank": s.rank, "score": s.score, "reason": s.reason}
+                    for name, s in sorted(c.sightings.items())
+                },
             }
             for c in run.served
         ],

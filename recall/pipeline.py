@@ -1,6 +1,6 @@
 """From a question to ranked hits, in a fixed order of stages, each one line of `run` and one line of the trace.
 
-    retrieve -> fuse -> current state -> validity -> limit -> token budget
+    retrieve -> fuse -> current state -> rerank -> validity -> limit -> token budget
 
 A stage takes the run, decides about candidates, and leaves on each candidate what it decided and why: the record
 stores exactly that. Nothing here reads the clock, except to time the stages, or writes anything.
@@ -9,7 +9,7 @@ stores exactly that. Nothing here reads the clock, except to time the stages, or
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,13 +17,18 @@ from ledger.domain.instants import UnixMs
 from recall.domain import policy
 from recall.domain.fusion import Sighting, fused_score
 from recall.domain.policy import Weights
+from recall.domain.request import RERANKED
 from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of, states_of
 from recall.domain.validity import Validity, grade_in_state
-from recall.indexes import LINKED, Found, Index, Question
+from recall.indexes import LINKED, Index, Measured, Question
+from recall.rerankers import Reranker, RerankerUnavailable
+from recall.strategies import IN_ORDER, Asking, Sighted
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
 from vault.models import Memory
 from vault.queries import Chains, chains_from, memories_by_id
+
+NOTHING_MEASURED = Measured(0.0, (), None)
 
 
 @dataclass(slots=True)
@@ -32,12 +37,14 @@ class Candidate:
 
     facts: Facts
     sightings: dict[str, Sighting] = field(default_factory=dict)
+    measured: Measured | None = None
     fused: float = 0.0
     open: bool = True
     state: State = CURRENT
     replaces: list[str] = field(default_factory=list)
     came_by: Edge | None = None
     injected: bool = False
+    reranked: float | None = None
     validity: Validity | None = None
     base: float = 0.0
     final: float = 0.0
@@ -66,10 +73,25 @@ class Run:
     pool: list[Candidate] = field(default_factory=list)
     served: list[Candidate] = field(default_factory=list)
     memories: dict[str, Memory] = field(default_factory=dict)
-    found: dict[str, list[Found]] = field(default_factory=dict)
+    found: dict[str, list[Sighted]] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # a strategy that could not look, and why
+    unembedded: int = 0
+    reranked: bool = False
     outside_filters: set[str] = field(default_factory=set)
     warnings: dict[str, str] = field(default_factory=dict)
     timings_us: dict[str, int] = field(default_factory=dict)
+    strategy_us: dict[str, int] = field(default_factory=dict)
+
+    def widened(self) -> Run:
+        """The same question begun anew with larger pools."""
+        return Run(
+            self.question.widened(),
+            self.weights,
+            missing=self.missing,
+            timings_us=self.timings_us,
+            strategy_us=self.strategy_us,
+        )
 
     @property
     def suppressed(self) -> list[Candidate]:
@@ -80,11 +102,19 @@ class Run:
         return [c for c in self.considered.values() if c.injected]
 
 
-def run(question: Question, *, index: Index, weights: Weights = policy.DEFAULT) -> Run:
-    """Answer a question; the caller holds one snapshot of the database around it."""
-    run = gather(Run(question, weights), index)
+def run(
+    question: Question,
+    *,
+    index: Index,
+    weights: Weights = policy.DEFAULT,
+    reranker: Reranker | None = None,
+    missing: Mapping[str, str] | None = None,
+) -> Run:
+    """Answer a question; the caller holds the index open around it. `missing` names strategies that cannot look."""
+    run = gather(Run(question, weights, missing=dict(missing or {})), index)
     while _short_of_candidates(run):
-        run = gather(Run(run.question.widened(), weights, timings_us=run.timings_us), index)
+        run = gather(run.widened(), index)
+    _stage(run, "rerank", lambda: rerank(run, reranker))
     _stage(run, "validity", lambda: judge(run))
     _stage(run, "limit", lambda: cut(run))
     _stage(run, "budget", lambda: pack(run))
@@ -104,7 +134,10 @@ def _short_of_candidates(run: Run) -> bool:
     request = run.question.request
     if not request.current_only or len(run.pool) >= request.limit:
         return False
-    return any(sum(hit.pool == LINKED for hit in found) >= run.question.pool for found in run.found.values())
+    return any(
+        sum(sighted.found.pool == LINKED for sighted in found) >= run.question.pool
+        for found in run.found.values()
+    )
 
 
 def _stage(run: Run, name: str, stage: Callable[[], None]) -> None:
@@ -126,9 +159,16 @@ def retrieve(run: Run, index: Index) -> None:
     """Ask each strategy for its candidates; an empty query lists what matches the filters."""
     question = run.question
     if question.request.by_tag_only:
-        run.found["filters"] = index.by_filters(question)
-    else:
-        run.found["lexical"] = index.lexical(question)
+        run.found["filters"] = [Sighted(f, 0.0, "matches the filters") for f in index.by_filters(question)]
+        return
+    asking = Asking(question, index)
+    for name, strategy in IN_ORDER.items():
+        if name in question.request.strategies and name not in run.missing:
+            with timed(run.strategy_us, name):
+                asking.found[name] = strategy(asking)
+    run.found, run.measured = asking.found, asking.measured
+    if "dense" in run.found:
+        run.unembedded = index.unembedded(question)
 
 
 # --------------------------------------------------------------------------------------------------- fuse
@@ -138,12 +178,21 @@ def fuse(run: Run) -> None:
     """One list out of all strategies': by fused score, ties by id; without words, in the order listed."""
     request = run.question.request
     for strategy, found in run.found.items():
-        for rank, hit in enumerate(found, start=1):
-            candidate = run.considered.setdefault(hit.facts.id, Candidate(hit.facts, open=hit.open))
-            candidate.sightings[strategy] = Sighting(rank, hit.score)
+        for rank, (hit, score, reason) in enumerate(found, start=1):
+            candidate = run.considered.get(hit.facts.id)
+            if candidate is None:
+                candidate = run.considered[hit.facts.id] = Candidate(hit.facts, open=hit.open)
+            candidate.sightings[strategy] = Sighting(rank, score, reason)
     for candidate in run.considered.values():
+        candidate.measured = run.measured.get(candidate.id)
+        words, _, cosine = candidate.measured or NOTHING_MEASURED
         candidate.fused = fused_score(
-            candidate.sightings, method=request.fusion, weights=request.strategy_weights
+            candidate.sightings,
+            ran=run.found,
+            words=words,
+            cosine=cosine,
+            method=request.fusion,
+            weights=request.strategy_weights,
         )
     run.pool = list(run.considered.values())
     if not request.by_tag_only:
@@ -226,6 +275,32 @@ def _warn_of_state(run: Run, candidate: Candidate) -> None:
         run.warnings["chain_too_long"] = f"A chain of more than {LONG_CHAIN} replacements was walked"
 
 
+# --------------------------------------------------------------------------------------------------- rerank
+
+
+def rerank(run: Run, reranker: Reranker | None) -> None:
+    """Where it was asked for: let a reranker order the first candidates, all on its scale; or, if it fails, none."""
+    if not run.question.request.rerank or reranker is None or not run.pool:
+        return
+    first, rest = run.pool[:RERANKED], run.pool[RERANKED:]
+    memories = memories_by_id([c.id for c in first], run.question.workspaces)
+    try:
+        scores = reranker.scores(run.question.request.query, [memories[c.id].text for c in first])
+    except RerankerUnavailable as error:
+        run.warnings["rerank_unavailable"] = f"The reranker gave no scores, so none count: {error}"
+        return
+    for candidate, score in zip(first, scores, strict=True):
+        candidate.reranked = score
+    for candidate in rest:
+        candidate.detail = f"beyond the {RERANKED} that were reranked"
+    run.pool = first if run.question.request.sort != "score" else sorted(first, key=_by_reranker)
+    run.reranked = True
+
+
+def _by_reranker(candidate: Candidate) -> tuple[float, str]:
+    return -(candidate.reranked or 0.0), candidate.id
+
+
 # --------------------------------------------------------------------------------------------------- validity
 
 
@@ -239,10 +314,11 @@ def judge(run: Run) -> None:
     size = len(run.pool)
     for rank, candidate in enumerate(run.pool):
         if request.reorders:
-            candidate.base = (size - rank) / size
+            candidate.base = (size - rank) / size if candidate.reranked is None else candidate.reranked
             candidate.final = candidate.base * candidate.graded.multiplier
         else:
-            candidate.base = candidate.final = candidate.fused
+            score = candidate.fused if candidate.reranked is None else candidate.reranked
+            candidate.base = candidate.final = score
     if request.reorders:
         run.pool.sort(key=lambda c: (-c.final, c.id))
 

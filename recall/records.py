@@ -9,7 +9,7 @@ memory it served, suppressed or replaced. The document:
     asked_at, anchor, anchor_past
     actor, surface
     policy       {name, weights}
-    index        {lexical: engine and version}, embedder
+    index        the engines and their versions: {lexical, dense, reranker}
     ledger_head  {seq, hash}
     answer       as it was sent
     candidates   every candidate with every factor, its position and its verdict, a list for each fact
@@ -43,17 +43,17 @@ from recall.pipeline import Candidate, Run, timed
 from vault.domain.access import Reach, Scope
 from vault.services import Caller
 
-LAYOUT = 1
+LAYOUT = 2
 
 
-def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, index_version: str) -> dict[str, Any]:
+def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, engine: Mapping[str, str]) -> dict[str, Any]:
     """Write the record of a finished run and return the answer; raises Unavailable, and then nothing is served."""
     recall_id = new_id("rcl", at)
     with timed(run.timings_us, "answer"):
         answer = answer_json(run, recall_id=recall_id)
     total_us = sum(run.timings_us.values())
     with timed(run.timings_us, "record"):
-        document = _document(run, answer, caller=caller, surface=surface, at=at, index_version=index_version)
+        document = _document(run, answer, caller=caller, surface=surface, at=at, engine=engine)
         row = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
         try:
             with transaction.atomic(), connection.cursor() as cursor:
@@ -69,7 +69,13 @@ def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, index_version: 
 
 
 def _document(
-    run: Run, answer: Mapping[str, Any], *, caller: Caller, surface: str, at: UnixMs, index_version: str
+    run: Run,
+    answer: Mapping[str, Any],
+    *,
+    caller: Caller,
+    surface: str,
+    at: UnixMs,
+    engine: Mapping[str, str],
 ) -> dict[str, Any]:
     question = run.question
     seq, hash_ = head()
@@ -84,8 +90,7 @@ def _document(
         "actor": {"kind": caller.actor.kind, "id": caller.actor.id, "label": caller.actor.label},
         "surface": surface,
         "policy": {"name": NAME, "weights": run.weights.as_dict()},
-        "index": {"lexical": index_version},
-        "embedder": None,
+        "index": engine,
         "ledger_head": {"seq": seq, "hash": hash_},
         "answer": answer,
         "candidates": _columns(_in_order(run)),
@@ -113,9 +118,12 @@ def _columns(candidates: list[Candidate]) -> dict[str, list[Any]]:
     return {
         "id": [c.facts.id for c in candidates],
         "workspace": [c.facts.workspace for c in candidates],
-        "strategies": [{name: seen[:2] for name, seen in c.sightings.items()} for c in candidates],
+        "strategies": [{name: seen[:] for name, seen in c.sightings.items()} for c in candidates],
+        "words": [c.measured and c.measured.lexical for c in candidates],
+        "cosine": [c.measured and c.measured.cosine for c in candidates],
         "fused": [c.fused for c in candidates],
         "pool_rank": [c.pool_rank for c in candidates],
+        "reranked": [c.reranked for c in candidates],
         "base": [c.base for c in candidates],
         "judgements": [[judged[:3] for judged in v.judgements] for v in validities],  # rule, factor, signal
         "multiplier": [v.multiplier for v in validities],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -12,23 +13,29 @@ from django.utils.module_loading import import_string
 from ledger.domain.ids import new_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Invalid
-from recall import records
+from recall import embedders, records, rerankers
 from recall.domain.request import RecallRequest
 from recall.domain.state import Anchor
-from recall.indexes import Index, Question
+from recall.domain.words import words_of
+from recall.indexes import Index, Question, Vector
 from recall.models import SCOPES, ApiKey
-from recall.pipeline import anchored, run
+from recall.pipeline import anchored, run, timed
 from vault.domain import values
 from vault.domain.access import scope_of
+from vault.domain.embedding import EmbedderUnavailable
 from vault.models import Memory
-from vault.queries import snapshot, workspaces_in
 from vault.services import Caller
 from vault.services import erase as erase_memory
 
 
 def installed_index() -> Index:
-    """The search engine that settings.RECALL_INDEXES names."""
-    engine: Index = import_string(settings.RECALL_INDEXES[settings.RECALL_INDEX])()
+    """The search engine that settings.RECALL_INDEX names: one a process."""
+    return _made(settings.RECALL_INDEXES[settings.RECALL_INDEX])
+
+
+@lru_cache
+def _made(path: str) -> Index:
+    engine: Index = import_string(path)()
     return engine
 
 
@@ -37,13 +44,45 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
 
     Everything is read from one snapshot of the database; the record is one short transaction after it.
     """
+    _require_runnable(request)
     index = installed_index()
     scope = scope_of(request.workspace, caller.reach)
     anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
-    with snapshot():
-        question = Question(request, scope, tuple(workspaces_in(scope)), anchor)
-        finished = run(question, index=index)
-    return records.write(finished, caller=caller, surface=surface, at=at, index_version=index.version)
+    timings_us: dict[str, int] = {}
+    with timed(timings_us, "embed"):
+        vector, missing = _embedded(request)
+    with index.opened(scope) as workspaces:
+        question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
+        finished = run(question, index=index, reranker=rerankers.installed(), missing=missing)
+    finished.timings_us = timings_us | finished.timings_us
+    return records.write(finished, caller=caller, surface=surface, at=at, engine=engine_of(index))
+
+
+def _require_runnable(request: RecallRequest) -> None:
+    if request.rerank and rerankers.installed() is None:
+        raise Invalid(
+            "no reranker is installed", field="rerank", code="rerank_unavailable", hint="leave it out"
+        )
+
+
+def _embedded(request: RecallRequest) -> tuple[Vector | None, dict[str, str]]:
+    """The question's vector if a strategy needs one; without an embedder, which strategy is missing, and why."""
+    if request.by_tag_only or not {"dense", "links"} & set(request.strategies):
+        return None, {}
+    try:
+        return embedders.installed().embed_query(request.query), {}
+    except EmbedderUnavailable as error:
+        return None, {"dense": str(error)} if "dense" in request.strategies else {}
+
+
+def engine_of(index: Index) -> dict[str, str]:
+    """What an answer depends on beside the database: the engines, by name and version."""
+    reranker = rerankers.installed()
+    return {
+        "lexical": index.version,
+        "dense": embedders.name_of_installed(),
+        "reranker": "" if reranker is None else reranker.version,
+    }
 
 
 def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | None = None) -> Memory:

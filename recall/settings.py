@@ -214,8 +214,12 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
     "recall.guards.HITS",
 ]
 LEDGER_WITNESSES = ["recall.queries.witnessed_heads"]  # who remembers heads of the ledger, as (seq, hash)
-RECALL_INDEXES = {"sqlite": "recall.indexes.sqlite.SqliteIndex"}
-RECALL_INDEX = choice("RECALL_INDEX", "sqlite", RECALL_INDEXES)
+RECALL_INDEXES = {
+    "resident": "recall.indexes.resident.ResidentIndex",
+    "sqlite": "recall.indexes.sqlite.SqliteIndex",
+}
+RECALL_INDEX = choice("RECALL_INDEX", "resident", RECALL_INDEXES)
+RECALL_RERANKER = os.environ.get("RECALL_RERANKER", "")  # a dotted path; none: `rerank` is refused
 RECALL_EMBEDDERS = {
     "minilm": "recall.embedders.minilm.MiniLM",
     "openai": "recall.embedders.http.OpenAICompatible",

@@ -161,23 +161,13 @@ class RecallBody(Shape):
             )
         if self.strategies is not None and "mode" in self.model_fields_set:
             raise Invalid("mode together with strategies: name one of the two", field="strategies")
-        if self.rerank:
-            raise Invalid(
-                "no reranker is installed", field="rerank", code="rerank_unavailable", hint="leave it out"
-            )
-        if self.temporal is not None:
-            raise Invalid(
-                "this version does not have the temporal strategy",
-                field="temporal",
-                code="strategy_unavailable",
-                hint="start and end filter by time",
-            )
+        mode = recalls.ALIASES.get(self.mode, self.mode)
         request = RecallRequest(
             query=self.query,
             workspace=None if self.workspace is None else values.check_workspace(self.workspace),
             limit=self.limit,
-            mode=recalls.ALIASES.get(self.mode, self.mode),
-            strategies=self._strategies(),
+            mode=mode,
+            strategies=self._strategies(mode),
             strategy_weights=self._weights(),
             fusion=self.fusion,
             profile=self.profile,
@@ -200,6 +190,8 @@ class RecallBody(Shape):
             ),
             start=self.start,
             end=self.end,
+            temporal=None if self.temporal is None else (self.temporal.start, self.temporal.end),
+            rerank=self.rerank,
             sort=self.sort,
             max_tokens=self.max_tokens,
             trace=self.trace,
@@ -212,14 +204,16 @@ class RecallBody(Shape):
             return self.current_only
         return self.state_mode != "history"
 
-    def _strategies(self) -> tuple[str, ...]:
+    def _strategies(self, mode: str) -> tuple[str, ...]:
+        """Those of the mode, or those named, always in one order."""
         if self.strategies is None:
-            return recalls.AVAILABLE
+            return recalls.OF_MODE.get(mode, (mode,))
         if not self.strategies:
             raise Invalid("strategies must name at least one", field="strategies")
-        if len(self.strategies) > len(recalls.STRATEGIES):
+        named = [_strategy(name, field="strategies") for name in self.strategies]
+        if len(set(named)) < len(named):
             raise Invalid("strategies names one twice", field="strategies")
-        return tuple(_strategy(name, field="strategies") for name in self.strategies)
+        return tuple(name for name in recalls.STRATEGIES if name in named)
 
     def _weights(self) -> dict[str, float]:
         weights = {}

@@ -10,7 +10,10 @@ indexed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from django.db import connection
 from django.db.models import F
@@ -49,6 +52,51 @@ def remove(workspace_id: int, rows: Iterable[tuple[int, str]]) -> None:
     with connection.cursor() as cursor:
         cursor.executemany(f"INSERT INTO {table} ({table}, rowid, text) VALUES ('delete', %s, %s)", rows)
     Workspace.objects.filter(id=workspace_id).update(memories=F("memories") - len(rows))
+
+
+def terms(workspace_id: int) -> Iterator[tuple[str, str, int]]:
+    """Every term of a workspace in byte order: the term, the seqs it occurs in with commas between (one an
+    occurrence), and how many those are."""
+    table = table_of(workspace_id)
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS temp.{table}_terms")
+        cursor.execute(f"CREATE VIRTUAL TABLE temp.{table}_terms USING fts5vocab(main, {table}, instance)")
+        cursor.execute(f"SELECT term, group_concat(doc), count(*) FROM temp.{table}_terms GROUP BY term")
+        yield from iter(cursor.fetchone, None)
+        cursor.execute(f"DROP TABLE temp.{table}_terms")
+
+
+class _Scratch(threading.local):
+    """An index in memory that only takes texts apart: what FTS5 makes of a text, only FTS5 knows."""
+
+    def __init__(self) -> None:
+        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        self.database.execute(
+            f"CREATE VIRTUAL TABLE fts USING fts5(text, content='', tokenize='{TOKENIZER}')"
+        )
+        self.database.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(fts, instance)")
+
+
+_scratch = _Scratch()
+
+
+def terms_of(texts: Sequence[str]) -> list[tuple[int, str, int]]:
+    """The terms of each text as the index knows them: (which text, from 0; term; how often), by term."""
+    scratch = _scratch.database
+    scratch.executemany("INSERT INTO fts (rowid, text) VALUES (?, ?)", enumerate(texts))
+    found = scratch.execute("SELECT doc, term, count(*) FROM terms GROUP BY term, doc").fetchall()
+    scratch.execute("INSERT INTO fts (fts) VALUES ('delete-all')")
+    return found
+
+
+@lru_cache(maxsize=50_000)
+def terms_of_word(word: str) -> tuple[str, ...]:
+    """A question's word as terms of the index: its stem; several where the index splits what we take for one."""
+    scratch = _scratch.database
+    scratch.execute("INSERT INTO fts (rowid, text) VALUES (0, ?)", [word])
+    found = scratch.execute("SELECT term FROM terms ORDER BY offset").fetchall()
+    scratch.execute("INSERT INTO fts (fts) VALUES ('delete-all')")
+    return tuple(dict.fromkeys(term for (term,) in found))
 
 
 def optimize(workspace_id: int) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models.functions import Substr
@@ -172,6 +172,28 @@ def workspace_names(reach: Reach) -> list[str]:
     """The names of the workspaces that exist and that a caller may read, the global one first."""
     names = Workspace.objects.order_by("name").values_list("name", flat=True)
     return [name for name in names if reach.reads(name)]
+
+
+class LinkStep(NamedTuple):
+    """A link as a step from one memory's number to another's."""
+
+    source: int
+    target: int
+    type: str
+    strength: float | None
+
+
+def links_touching(seqs: Sequence[int], *, until: UnixMs | None, limit: int = 1000) -> list[LinkStep]:
+    """Links of any type from or to these memories, oldest first; `until` leaves out later ones."""
+    sql = """
+    SELECT l.source_id, l.target_id, l.type, l.strength FROM vault_memorylink l
+    WHERE (l.source_id IN (SELECT value FROM json_each(%s)) OR l.target_id IN (SELECT value FROM json_each(%s)))
+    AND (%s IS NULL OR l.created_at <= %s) ORDER BY l.created_at, l.id LIMIT %s
+    """
+    asked = json.dumps(list(seqs))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [asked, asked, until, until, limit])
+        return [LinkStep(*row) for row in cursor.fetchall()]
 
 
 def replacing_edges(scope: Scope) -> list[Edge]:

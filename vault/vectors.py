@@ -61,6 +61,19 @@ def model_of(embedder: Embedder) -> EmbeddingModel:
     return EmbeddingModel.objects.get_or_create(name=embedder.model_id, defaults={"dim": embedder.dim})[0]
 
 
+def known_model() -> EmbeddingModel | None:
+    """The row of the installed embedder's model; None while nothing was embedded with it, or there is no embedder."""
+    try:
+        name = installed().model_id
+    except EmbedderUnavailable as error:
+        log.warning("no vectors can be searched: %s", error)
+        return None
+    with connection.cursor() as cursor:  # plain SQL: every recall asks
+        cursor.execute("SELECT id, name, dim FROM vault_embeddingmodel WHERE name = %s", [name])
+        row = cursor.fetchone()
+    return None if row is None else EmbeddingModel(*row)
+
+
 def store(made: Iterable[tuple[int, Vectors]], *, model: EmbeddingModel) -> None:
     """Write the vectors of memories (by seq). Call inside the transaction of the row."""
     Embedding.objects.bulk_create(

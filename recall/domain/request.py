@@ -10,11 +10,12 @@ from ledger.domain.refusals import Invalid
 
 PROFILES = ("default", "validity")
 STRATEGIES = ("lexical", "dense", "links", "temporal")
-AVAILABLE = ("lexical",)  # the strategies that this version has
+OF_MODE = {"fused": STRATEGIES, "hybrid": ("lexical", "dense")}  # any other mode is one strategy alone
 ALIASES = {"fts5": "lexical", "graph": "links"}
 TAGS_MATCH = ("any", "all", "any_strict", "all_strict", "exact")
 OUTCOMES = ("fresh", "stale", "partial", "empty", "unavailable")
 MAX_LIMIT = 200
+RERANKED = 20  # a reranker sees no more than the first so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class RecallRequest:
     workspace: str | None = None
     limit: int = 10
     mode: str = "fused"
-    strategies: tuple[str, ...] = AVAILABLE
+    strategies: tuple[str, ...] = STRATEGIES
     strategy_weights: dict[str, float] = field(default_factory=dict)
     fusion: str = "score"
     profile: str = "default"
@@ -40,6 +41,8 @@ class RecallRequest:
     provenance_class: str | None = None
     start: UnixMs | None = None
     end: UnixMs | None = None
+    temporal: tuple[UnixMs | None, UnixMs | None] | None = None
+    rerank: bool = False
     sort: str = "score"
     max_tokens: int | None = None
     trace: bool = False
@@ -64,23 +67,15 @@ class RecallRequest:
 
 def require_answerable(request: RecallRequest) -> None:
     """Refuse what contradicts itself, or what this version cannot run; raises Invalid."""
-    if request.mode not in ("fused", "lexical"):
-        raise Invalid(
-            f"mode {request.mode} needs the {'dense' if request.mode == 'hybrid' else request.mode} strategy, "
-            "which this version does not have",
-            field="mode",
-            code="mode_unavailable",
-            hint="use fused or lexical",
-        )
-    missing = [name for name in request.strategies if name not in AVAILABLE]
-    if missing:
-        raise Invalid(
-            f"this version does not have the strategies {', '.join(missing)}",
-            field="strategies",
-            code="strategy_unavailable",
-            hint=f"it has: {', '.join(AVAILABLE)}",
-        )
     if request.by_tag_only and not (request.tags or request.category or request.tags_match == "exact"):
         raise Invalid("an empty query needs a tag or a category", field="query", code="query_required")
     if request.start is not None and request.end is not None and request.end <= request.start:
         raise Invalid("end is not after start", field="end")
+    if request.temporal is not None:
+        start, end = request.temporal
+        if start is None and end is None:
+            raise Invalid("temporal needs a start or an end", field="temporal")
+        if start is not None and end is not None and end <= start:
+            raise Invalid("temporal.end is not after temporal.start", field="temporal.end")
+    if request.rerank and request.limit > RERANKED:
+        raise Invalid(f"with rerank, limit is at most {RERANKED}", field="limit")

@@ -1,0 +1,314 @@
+"""Search over resident workspaces: exact BM25 and exact cosines, with filters and state tested on columns.
+
+The words are scored as SQLite's own bm25() scores them (k1 = 1.2, b = 0.75), from posting lists that come out of its
+index: same terms, same counts, same scores. Everything is summed in one order, so the same database gives the same
+answer, whether it was read at once or has caught up change by change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.db import connection
+from numpy.typing import NDArray
+
+from ledger.domain.instants import UnixMs
+from recall.domain.fusion import BM25_SCALE, idf
+from recall.domain.words import worth_asking
+from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of, sqlite
+from recall.indexes.resident import nearest
+from recall.indexes.resident.segment import Mask, Rows, Segment
+from recall.indexes.resident.shelf import Shelf
+from vault import vectors
+from vault.domain.access import Scope
+from vault.domain.facts import Facts
+from vault.fulltext import TOKENIZER, terms_of_word
+from vault.models import EmbeddingModel, Workspace
+from vault.queries import snapshot, workspaces_in
+
+K1, B = 1.2, 0.75
+NO_MODEL = EmbeddingModel(pk=0, name="", dim=1)  # whose vectors are none
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question's words as one workspace knows them: those worth asking, each term with its weight (idf)."""
+
+    terms: tuple[tuple[str, str, float], ...]  # the word as it was written, the term, its idf
+    scale: float
+    mean_words: float
+
+
+class ResidentIndex:
+    """One per process. Questions take turns: an index changes only between two of them."""
+
+    version = f"resident bm25({K1}, {B}) {TOKENIZER}"
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._kept: dict[int, Shelf] = {}
+        self._open: dict[int, Shelf] = {}
+
+    @contextmanager
+    def opened(self, scope: Scope) -> Iterator[tuple[Workspace, ...]]:
+        """Hold one state of database and index.
+
+        Inside somebody's transaction, what is read may still be rolled back: then nothing of it is kept.
+        """
+        kept = not connection.in_atomic_block
+        with self._turn:
+            while True:
+                with snapshot():
+                    workspaces = tuple(workspaces_in(scope))
+                    if self._caught_up(workspaces, kept=kept):
+                        yield workspaces
+                        return
+
+    def _caught_up(self, workspaces: Sequence[Workspace], *, kept: bool) -> bool:
+        model = vectors.known_model() or NO_MODEL
+        self._open = self._kept if kept else {}
+        ready = True
+        for workspace in workspaces:
+            shelf = self._open.get(workspace.pk)
+            if shelf is None or shelf.model != model:
+                shelf = self._open[workspace.pk] = Shelf(workspace, model, filed=kept)
+            ready &= shelf.catch_up(workspace)
+        return ready
+
+    def unembedded(self, question: Question) -> int:
+        return sum(shelf.unembedded for shelf in self._shelves(question))
+
+    def _shelves(self, question: Question) -> list[Shelf]:
+        return [self._open[workspace.pk] for workspace in question.workspaces]
+
+    # ------------------------------------------------------------------------------------------- strategies
+
+    def lexical(self, question: Question) -> list[Found]:
+        found: list[Found] = []
+        for shelf in self._shelves(question):
+            asked = _asked(shelf, question.words)
+            for segment in shelf.segments:
+                rows, scores = _matches(segment, asked)
+                found += _pooled(shelf, segment, rows, question, scores=scores)
+        return pools_of(found, question)
+
+    def dense(self, question: Question, *, floor: float) -> list[Found]:
+        found: list[Found] = []
+        for shelf in self._shelves(question):
+            for segment in shelf.segments:
+                found += _nearest(shelf, segment, question, floor)
+        return pools_of(found, question)
+
+    def by_time(self, question: Question, start: UnixMs | None, end: UnixMs | None) -> list[Found]:
+        found: list[Found] = []
+        for shelf in self._shelves(question):
+            for segment in shelf.segments:
+                rows = np.arange(segment.size, dtype=np.int32)
+                found += _pooled(shelf, segment, rows, question, scores=-_distance(segment, start, end))
+        return pools_of(found, question)
+
+    def by_filters(self, question: Question) -> list[Found]:
+        found: list[Found] = []
+        for shelf in self._shelves(question):
+            for segment in shelf.segments:
+                rows = np.arange(segment.size, dtype=np.int32)
+                found += _pooled(shelf, segment, rows, question, scores=None)
+        return pools_of(found, question, by_time=True)
+
+    def standing(self, question: Question, seqs: Sequence[int]) -> list[Found]:
+        found: list[Found] = []
+        for shelf in self._shelves(question):
+            for segment, rows, _ in _places(shelf, seqs):
+                fit = segment.fit(question.request, rows, categories=shelf.categories)
+                found += _found(shelf, segment, rows[fit], question, np.zeros(int(fit.sum())))
+        return found
+
+    def measured(self, question: Question, candidates: Sequence[Facts]) -> dict[str, Measured]:
+        measured: dict[str, Measured] = {}
+        for shelf in self._shelves(question):
+            asked = _asked(shelf, question.words)
+            here = [facts for facts in candidates if facts.workspace == shelf.workspace.name]
+            for segment, rows, which in _places(shelf, [facts.seq for facts in here]):
+                lexical, matched = _word_scores(segment, rows, asked)
+                cosines = _cosines(segment, rows, question)
+                for place, score, words, cosine in zip(which, lexical, matched, cosines, strict=True):
+                    measured[here[place].id] = Measured(score, words, cosine)
+        return measured
+
+    def matching(self, question: Question, ids: Iterable[str]) -> set[str]:
+        return sqlite.matching(question, ids)
+
+
+# ------------------------------------------------------------------------------------------------- pools
+
+
+def _pooled(
+    shelf: Shelf, segment: Segment, rows: Rows, question: Question, *, scores: NDArray[Any] | None
+) -> list[Found]:
+    """Of rows that matched, those that fit the caller's filters, each pool cut to its size by what it is sorted by."""
+    fit = segment.fit(question.request, rows, categories=shelf.categories)
+    rows = rows[fit]
+    if scores is not None:
+        scores = scores[fit]
+    if not len(rows):
+        return []
+    sort = question.request.sort
+    keys: NDArray[Any]
+    if scores is None or sort != "score":
+        created = segment.column("created_at")[rows]
+        keys = created if sort == "time_asc" else -created
+    else:
+        keys = -scores
+    if scores is None:
+        scores = np.zeros(len(rows))
+    if not question.request.current_only:
+        chosen = _first(segment, rows, keys, question.pool)
+        return _found(shelf, segment, rows[chosen], question, scores[chosen])
+    pools = segment.pools(question.anchor, rows)
+    found: list[Found] = []
+    for pool in (OPEN, LINKED, FALLEN):
+        members = np.flatnonzero(pools == pool)
+        if len(members):
+            chosen = members[_first(segment, rows[members], keys[members], question.pool)]
+            found += _found(shelf, segment, rows[chosen], question, scores[chosen])
+    return found
+
+
+def _first(segment: Segment, rows: Rows, keys: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """The places of the `k` rows that come first by their keys, ties by id."""
+    places = np.arange(len(rows))
+    if k < len(rows):
+        places = np.flatnonzero(keys <= np.partition(keys, k - 1)[k - 1])
+    order = np.lexsort((segment.column("id")[rows[places]], keys[places]))
+    return places[order][:k]
+
+
+def _found(
+    shelf: Shelf, segment: Segment, rows: Rows, question: Question, scores: NDArray[Any]
+) -> list[Found]:
+    facts = segment.facts(rows, shelf.workspace.name)
+    pools = segment.pools(question.anchor, rows).tolist()
+    joined = segment.column("joined")[rows].tolist()
+    return [Found(*one) for one in zip(facts, scores.tolist(), pools, joined, strict=True)]
+
+
+def _places(shelf: Shelf, seqs: Sequence[int]) -> Iterator[tuple[Segment, Rows, list[int]]]:
+    """Memories as rows: for each segment those it holds, and which of `seqs` they are."""
+    held: dict[int, tuple[Segment, list[int], list[int]]] = {}
+    for which, seq in enumerate(seqs):
+        place = shelf.place_of(seq)
+        if place is not None:
+            segment, row = place
+            _, rows, wanted = held.setdefault(id(segment), (segment, [], []))
+            rows.append(row)
+            wanted.append(which)
+    for segment, rows, wanted in held.values():
+        yield segment, np.array(rows, np.int32), wanted
+
+
+# ------------------------------------------------------------------------------------------------- words
+
+
+def _asked(shelf: Shelf, words: Sequence[str]) -> Asked:
+    """The question's words as terms of this workspace: the frequent ones dropped, the rest weighed."""
+    spelt: dict[str, str] = {}
+    for word in words:
+        for term in terms_of_word(word):
+            spelt.setdefault(term, word)
+    holding = {term: sum(_holding(segment, term) for segment in shelf.segments) for term in spelt}
+    living = shelf.living
+    weights = [(spelt[term], term, idf(living, holding[term])) for term in worth_asking(holding, living)]
+    scale = BM25_SCALE * sum(weight for *_, weight in weights)
+    return Asked(tuple(weights), scale, shelf.words / living if living else 0.0)
+
+
+def _holding(segment: Segment, term: str) -> int:
+    """How many living rows hold a term."""
+    rows = segment.terms.of(term).rows
+    if segment.living == segment.size:
+        return len(rows)
+    return int(segment.column("alive")[rows].sum())
+
+
+def _weights(
+    counts: NDArray[np.uint16], words: NDArray[np.int32], weight: float, asked: Asked
+) -> NDArray[np.float64]:
+    """What one term adds to the score of texts that hold it `counts` times in `words` words (bm25)."""
+    frequency = counts.astype(np.float64)
+    return weight * (frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * words / asked.mean_words)))
+
+
+def _matches(segment: Segment, asked: Asked) -> tuple[Rows, NDArray[np.float64]]:
+    """Every row that holds one of the words, with its score as a share of the question's information."""
+    scores = np.zeros(segment.size)
+    words = segment.column("words")
+    for _, term, weight in asked.terms:
+        held = segment.terms.of(term)
+        scores[held.rows] += _weights(held.counts, words[held.rows], weight, asked)
+    rows = np.flatnonzero(scores).astype(np.int32)
+    return rows, scores[rows] / asked.scale if asked.terms else scores[rows]
+
+
+def _word_scores(segment: Segment, rows: Rows, asked: Asked) -> tuple[list[float], list[tuple[str, ...]]]:
+    """The same score for given rows, and the words each of them holds."""
+    scores = np.zeros(len(rows))
+    words = segment.column("words")[rows]
+    holds: list[tuple[str, Mask]] = []
+    for word, term, weight in asked.terms:
+        held = segment.terms.of(term)
+        if not len(held.rows):
+            continue
+        places = np.minimum(np.searchsorted(held.rows, rows), len(held.rows) - 1)
+        there = held.rows[places] == rows
+        scores[there] += _weights(held.counts[places[there]], words[there], weight, asked)
+        holds.append((word, there))
+    if asked.terms:
+        scores /= asked.scale
+    matched = [tuple(dict.fromkeys(word for word, there in holds if there[n])) for n in range(len(rows))]
+    return scores.tolist(), matched
+
+
+# ------------------------------------------------------------------------------------------------- vectors
+
+
+def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -> list[Found]:
+    vector = question.vector
+    if vector is None or not len(segment.vectors.owners):
+        return []
+    everything = slice(None)
+    fit = segment.fit(question.request, everything, categories=shelf.categories)
+    scan = segment.vectors.scan(vector)
+
+    def pool_of(eligible: Mask) -> list[Found]:
+        near = nearest.nearest(segment.vectors, scan, vector, eligible=eligible, k=question.pool, floor=floor)
+        chosen = _first(segment, near.rows, -near.cosines, question.pool)
+        return _found(shelf, segment, near.rows[chosen], question, near.cosines[chosen])
+
+    if not question.request.current_only:
+        return pool_of(fit)
+    pools = segment.pools(question.anchor, everything)
+    return [hit for pool in (OPEN, LINKED, FALLEN) for hit in pool_of(fit & (pools == pool))]
+
+
+def _cosines(segment: Segment, rows: Rows, question: Question) -> list[float | None]:
+    """The exact cosine of each row; None: it has no vector, or the question none."""
+    if question.vector is None or not len(segment.vectors.owners):
+        return [None] * len(rows)
+    known = nearest.cosines_of(segment.vectors, segment.vectors_of(rows), question.vector)
+    return [known.get(row) for row in rows.tolist()]
+
+
+def _distance(segment: Segment, start: UnixMs | None, end: UnixMs | None) -> NDArray[np.int64]:
+    """How far each row was written from a span of time, in ms; 0 within."""
+    created = segment.column("created_at")
+    distance = np.zeros(segment.size, np.int64)
+    if start is not None:
+        distance = np.maximum(distance, start - created)
+    if end is not None:
+        distance = np.maximum(distance, created - (end - 1))
+    return distance

@@ -1,0 +1,177 @@
+"""A workspace as files in the data directory: read once from the database, mapped by every process after.
+
+A generation is a folder, written beside, synced, then renamed into place, so it is there whole or not at all. It is
+never trusted: its manifest names the layout, tokenizer, model and database it was made for, and the size and checksum
+of every file. What does not agree is thrown away and made again from the database.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from django.conf import settings
+
+from ledger.queries import head
+from recall.indexes.resident import flat, reading
+from recall.indexes.resident.flat import Flat
+from recall.indexes.resident.postings import Postings
+from recall.indexes.resident.segment import Segment
+from vault.fulltext import TOKENIZER
+from vault.models import EmbeddingModel, Workspace
+
+log = logging.getLogger(__name__)
+
+LAYOUT = 1
+MANIFEST = "manifest.json"
+
+
+class Unusable(Exception):
+    """A generation does not agree with its manifest, or its manifest with the database."""
+
+
+def home(workspace: Workspace) -> Path:
+    return Path(settings.DATA_DIR) / "index" / str(workspace.pk)
+
+
+@contextmanager
+def sole_writer(workspace: Workspace) -> Iterator[None]:
+    """Wait until no other process writes the workspace's files; the operating system frees a dead one's claim."""
+    folder = home(workspace)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "writing").open("w") as claim:
+        fcntl.flock(claim, fcntl.LOCK_EX)
+        yield
+
+
+class Generation(NamedTuple):
+    """What the files of a workspace say: its rows, its categories' codes, and how far they go."""
+
+    segment: Segment
+    categories: dict[str, int]
+    watermark: int
+
+
+def newest_mark(workspace: Workspace) -> int:
+    """The watermark of the newest generation, unread; 0 where there is none."""
+    return max((int(folder.name[-16:]) for folder in home(workspace).glob("generation-*")), default=0)
+
+
+def newest(workspace: Workspace, model: EmbeddingModel) -> Generation | None:
+    """The newest usable generation."""
+    for folder in sorted(home(workspace).glob("generation-*"), reverse=True):
+        try:
+            return _read(folder, model)
+        except (Unusable, OSError, ValueError, KeyError, RuntimeError) as reason:
+            log.warning("index files %s are not usable (%s); they are made again", folder.name, reason)
+            shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def _read(folder: Path, model: EmbeddingModel) -> Generation:
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    _require_made_for(manifest, model)
+    _require_whole(folder, manifest["files"])
+
+    def array(name: str) -> Any:
+        return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+    columns = {name: array(f"column-{name}") for name in manifest["columns"]}
+    columns["alive"] = np.ones(len(columns["seq"]), np.bool_)
+    lists = {
+        kind: Postings(**{part.name: array(f"{kind}-{part.name}") for part in fields(Postings)})
+        for kind in ("terms", "tags")
+    }
+    vectors = Flat(folder, array("owners"))
+    segment = Segment(columns, terms=lists["terms"], tags=lists["tags"], vectors=vectors)
+    return Generation(segment, manifest["categories"], manifest["watermark"])
+
+
+def _made_for(model: EmbeddingModel) -> dict[str, Any]:
+    return {"layout": LAYOUT, "tokenizer": TOKENIZER, "model": model.name, "dim": model.dim}
+
+
+def _require_made_for(manifest: dict[str, Any], model: EmbeddingModel) -> None:
+    for name, wanted in _made_for(model).items():
+        if manifest[name] != wanted:
+            raise Unusable(f"{name} is {manifest[name]!r}, not {wanted!r}")
+    if not reading.is_of_this_history(manifest["ledger_seq"], manifest["ledger_hash"]):
+        raise Unusable("made for another database, or for a later state of this one")
+
+
+def _require_whole(folder: Path, files: dict[str, list[int]]) -> None:
+    for name, (size, checksum) in files.items():
+        path = folder / name
+        if path.stat().st_size != size or _checksum(path) != checksum:
+            raise Unusable(f"{name} is damaged")
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def write(workspace: Workspace, model: EmbeddingModel) -> None:
+    """Write a new generation and drop the older ones. Call as the sole writer, within one snapshot.
+
+    Raises OSError, and then nothing is left of it.
+    """
+    mark = reading.watermark(workspace.pk)
+    seq, hash_ = head()
+    making = home(workspace) / f"making-{os.getpid()}"
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(parents=True)
+    try:
+        whole = reading.everything(workspace.pk, model_id=model.pk)
+        for name, column in whole.columns.items():
+            if name != "alive":
+                np.save(making / f"column-{name}.npy", column)
+        for kind, lists in (("terms", whole.terms), ("tags", whole.tags)):
+            for part in fields(Postings):
+                np.save(making / f"{kind}-{part.name}.npy", getattr(lists, part.name))
+        np.save(making / "owners.npy", whole.owners)
+        blocks = reading.vector_blocks(workspace.pk, model_id=model.pk, dim=model.dim)
+        flat.write(making, (block.astype(np.float32) for block in blocks), dim=model.dim)
+        files = {path.name: [path.stat().st_size, _checksum(path)] for path in sorted(making.iterdir())}
+        manifest = {
+            **_made_for(model),
+            "watermark": mark,
+            "ledger_seq": seq,
+            "ledger_hash": hash_,
+            "columns": [name for name in whole.columns if name != "alive"],
+            "categories": whole.categories,
+            "files": files,
+        }
+        (making / MANIFEST).write_text(json.dumps(manifest))
+        for path in making.iterdir():
+            _sync(path)
+        generation = home(workspace) / f"generation-{mark:016d}"
+        shutil.rmtree(generation, ignore_errors=True)
+        making.rename(generation)
+        _sync(generation.parent)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    for older in home(workspace).iterdir():
+        if older.is_dir() and older != generation:
+            shutil.rmtree(older, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
