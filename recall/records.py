@@ -9,7 +9,7 @@ memory it served, suppressed or replaced. The document:
     asked_at, anchor, anchor_past
     actor, surface
     policy       {name, weights}
-    index        the engines and their versions: {lexical, dense, reranker}
+    index        {lexical: engine and version}, embedder, reranker: the models, where there are any
     ledger_head  {seq, hash}
     answer       as it was sent
     candidates   every candidate with every factor, its position and its verdict, a list for each fact
@@ -90,7 +90,9 @@ def _document(
         "actor": {"kind": caller.actor.kind, "id": caller.actor.id, "label": caller.actor.label},
         "surface": surface,
         "policy": {"name": NAME, "weights": run.weights.as_dict()},
-        "index": engine,
+        "index": {"lexical": engine["lexical"]},
+        "embedder": engine["dense"] or None,
+        "reranker": engine["reranker"] or None,
         "ledger_head": {"seq": seq, "hash": hash_},
         "answer": answer,
         "candidates": _columns(_in_order(run)),
@@ -281,14 +283,20 @@ class Stored:
 
     @property
     def candidates(self) -> list[dict[str, Any]]:
-        columns = self.document["candidates"]
+        columns = {**self._not_in_layout_1(), **self.document["candidates"]}
         rows = zip(*columns.values(), strict=True)
         return [_spelt_out(dict(zip(columns, row, strict=True))) for row in rows]
+
+    def _not_in_layout_1(self) -> dict[str, list[Any]]:
+        """Facts that the first layout did not hold."""
+        absent = [None] * len(self.document["candidates"]["id"])
+        return {"words": absent, "cosine": absent, "reranked": absent}
 
 
 def _spelt_out(candidate: dict[str, Any]) -> dict[str, Any]:
     """A candidate with its judgements taken apart: the factors, and the signals."""
     judgements = candidate.pop("judgements")
+    candidate["strategies"] = {name: [*seen, ""][:3] for name, seen in candidate["strategies"].items()}
     candidate["factors"] = [[rule, factor] for rule, factor, _ in judgements]
     candidate["signals"] = [signal for _, _, signal in judgements if signal is not None]
     return candidate

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from recall.domain.nearness import nearness
 from recall.indexes import Found, Index, Measured, Question, pools_of
 from recall.phrases import Span, span_named_in
+from vault.domain.links import REPLACING
 from vault.queries import LinkStep, links_touching
 
 NEAR_ENOUGH = 0.2  # cosines below this are noise: an answer may be empty
@@ -88,8 +89,7 @@ def links(asking: Asking) -> list[Sighted]:
     seeds = _seeds(asking)
     if not seeds:
         return []
-    until = asking.question.anchor.until
-    reached = _reached(seeds, until)
+    reached = _reached(seeds, asking.question)
     standing = asking.index.standing(asking.question, sorted(reached))
     asking.measure(standing)
     joined = [f._replace(score=reached[f.facts.seq].strength) for f in standing]
@@ -147,8 +147,13 @@ def _strength(measured: Measured) -> float:
     return min(1.0, max(measured.lexical, measured.cosine or 0.0))
 
 
-def _reached(seeds: dict[int, tuple[str, float]], until: int | None) -> dict[int, Reached]:
-    """Where links lead from the seeds within `DEPTH` steps: the strongest way to each memory."""
+def _reached(seeds: dict[int, tuple[str, float]], question: Question) -> dict[int, Reached]:
+    """Where links lead from the seeds within `DEPTH` steps: the strongest way to each memory.
+
+    Replacing links are left to current state, which brings in what they lead to; in the history view they count.
+    """
+    left_out = REPLACING if question.request.current_only else ()
+    until = question.anchor.until
     reached: dict[int, Reached] = {}
     front = {seq: Reached(strength, "") for seq, (_, strength) in seeds.items()}
     names = {seq: id_ for seq, (id_, _) in seeds.items()}
@@ -156,7 +161,7 @@ def _reached(seeds: dict[int, tuple[str, float]], until: int | None) -> dict[int
         ahead: dict[int, Reached] = {}
         for step in links_touching(sorted(front), until=until):
             for start, end in ((step.source, step.target), (step.target, step.source)):
-                if start not in front:
+                if start not in front or step.type in left_out:
                     continue
                 way = _along(step, front[start], names.get(start), forward=start == step.source)
                 if way.strength > ahead.get(end, way._replace(strength=-1.0)).strength:

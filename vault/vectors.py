@@ -48,9 +48,10 @@ def in_time(text: object) -> Vectors | None:
     """
     if not isinstance(text, str):
         return None
-    until = time.monotonic() + settings.EMBED_DEADLINE_MS / 1000
     try:
-        return installed().embed_documents([text], until=until)[0]
+        embedder = installed()  # the first of a process loads its model, which is not the text's time
+        until = time.monotonic() + settings.EMBED_DEADLINE_MS / 1000
+        return embedder.embed_documents([text], until=until)[0]
     except EmbedderUnavailable as error:
         log.warning("a memory is stored without its vector for now: %s", error)
         return None

@@ -22,7 +22,10 @@ from recall.embedders.chunks import is_past, windows
 if TYPE_CHECKING:
     from recall.embedders import Vector, Vectors
 
-ROOM, OVERLAP = 2000, 200  # characters of a chunk: about 450 word pieces of English
+ROOM, OVERLAP = (
+    1000,
+    100,
+)  # characters of a chunk: small models cut what is longer than 256 word pieces unasked
 PARTS_AT_ONCE = 64
 ANSWER_BYTES = 64 * 1024 * 1024
 QUERIES_KEPT = 2048
@@ -48,6 +51,10 @@ class OpenAICompatible:
         self._client = httpx.Client(headers={b"Authorization": key} if given["api_key"] else None)
         self._dim: int | None = None
         self._kept = _Recent(QUERIES_KEPT)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
 
     @property
     def dim(self) -> int:

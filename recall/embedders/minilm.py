@@ -114,7 +114,9 @@ def _weights(file: Path) -> dict[str, NDArray[np.float32]]:
         length = int.from_bytes(opened.read(8), "little")
         header: dict[str, Any] = json.loads(opened.read(length))
     return {
-        name: np.memmap(file, "<f4", "r", 8 + length + entry["data_offsets"][0], tuple(entry["shape"]))
+        name: np.asarray(
+            np.memmap(file, "<f4", "r", 8 + length + entry["data_offsets"][0], tuple(entry["shape"]))
+        )
         for name, entry in header.items()
         if entry.get("dtype") == "F32"
     }

@@ -290,7 +290,7 @@ def test_a_text_that_was_erased_while_it_was_recalled_is_not_written(api: Api, c
     services.erase(memory, caller=caller, at=at, reason="meanwhile")
     before = RecallRecord.objects.count()
     with pytest.raises(Unavailable):
-        records.write(finished, caller=caller, surface="api", at=at, index_version="x")
+        records.write(finished, caller=caller, surface="api", at=at, engine=services.engine_of(index))
     assert RecallRecord.objects.count() == before
 
 
