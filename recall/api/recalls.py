@@ -129,6 +129,7 @@ def stored_json(stored: Stored) -> dict[str, Any]:
     return {
         **record_json(stored.row),
         **{name: stored.document[name] for name in _AS_STORED},
+        "reranker": stored.document.get("reranker"),  # the first layout knew of none
         "digest_holds": stored.digest_holds,
         "candidates": stored.candidates,
         "candidate_count": stored.row.candidates,

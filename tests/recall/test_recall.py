@@ -208,7 +208,7 @@ def test_a_replacement_that_was_no_candidate_is_put_in_the_place(api: Api) -> No
     beside = api.stored("a fence and a long tail of other words")["id"]
     after = api.stored("it is a hedge now")["id"]
     link = api.linked(before, after, "INVALIDATED_BY")["id"]
-    answer = api.recalled("fence", state_debug=True, trace=True)
+    answer = api.recalled("fence", mode="lexical", state_debug=True)  # by meaning, a hedge is found itself
     assert ids_of(answer) == [after, beside]
     hit = answer["results"][0]
     assert (hit["match_type"], hit["state_replaces"], hit["sources"]) == ("state_replacement", [before], {})
@@ -262,7 +262,7 @@ def test_two_old_memories_share_one_replacement(api: Api) -> None:
     after = api.stored("a hedge")["id"]
     for before in old:
         api.linked(before, after, "EVOLVED_INTO")
-    answer = api.recalled("fence")
+    answer = api.recalled("fence", mode="lexical")
     assert ids_of(answer) == [after]
     assert sorted(answer["results"][0]["state_replaces"]) == sorted(old)
     assert answer["state_filter"]["replacement_count"] == 1
@@ -285,7 +285,7 @@ def test_an_archived_memory_brings_nothing_in(api: Api) -> None:
     before = api.stored("fence", archived=True)["id"]
     after = api.stored("a hedge")["id"]
     api.linked(before, after, "EVOLVED_INTO")
-    answer = api.recalled("fence")
+    answer = api.recalled("fence", mode="lexical")
     assert (answer["count"], answer["state_filter"]["suppressed_count"]) == (0, 1)
     assert answer["state_filter"]["replacement_filtered_count"] == 0
 
@@ -590,11 +590,12 @@ def test_the_same_question_at_the_same_anchor_has_the_same_digest(api: Api) -> N
 def test_a_digest_changes_with_the_text_and_not_with_what_was_not_served(api: Api) -> None:
     memory = api.stored("fence")["id"]
     at = now_ms() + 60_000
-    first = digest(api, api.recalled("fence", query_time_unix_ms=at))
+    asked = {"query": "fence", "workspace": "", "query_time_unix_ms": at}
+    first = digest(api, api.recalled(**asked))
     api.stored("a hedge", workspace="elsewhere")
-    assert digest(api, api.recalled("fence", query_time_unix_ms=at)) == first
+    assert digest(api, api.recalled(**asked)) == first
     api.call("PATCH", f"/v1/memories/{memory}", {"text": "fence!"})
-    assert digest(api, api.recalled("fence", query_time_unix_ms=at)) != first
+    assert digest(api, api.recalled(**asked)) != first
 
 
 # ------------------------------------------------------------------------------------------------ system fields
