@@ -11,7 +11,7 @@ memory it served, suppressed or replaced. The document:
     policy       {name, weights}
     index        {lexical: engine and version}, embedder, reranker: the models, where there are any
     ledger_head  {seq, hash}
-    answer       as it was sent
+    answer       as it was sent; of a projection three lists of hits, of a fused batch also its members' ids
     candidates   every candidate with every factor, its position and its verdict, a list for each fact
     text_sha256  of each memory served, which stays when its text is erased
     digest       SHA-256 over what the answer says, ids of the recall and timings aside
@@ -22,9 +22,9 @@ It keeps the text of what was served, and no text of what was not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from django.db import DatabaseError, connection, transaction
@@ -37,6 +37,7 @@ from ledger.domain.refusals import NotFound, Unavailable
 from ledger.queries import head
 from recall.answers import answer_json, grade_counts
 from recall.domain.policy import NAME
+from recall.domain.projecting import LISTS
 from recall.domain.request import RecallRequest
 from recall.models import RecallRecord, RecallScope
 from recall.pipeline import Candidate, Run, timed
@@ -46,26 +47,75 @@ from vault.services import Caller
 LAYOUT = 2
 
 
-def write(run: Run, *, caller: Caller, surface: str, at: UnixMs, engine: Mapping[str, str]) -> dict[str, Any]:
+AnswerOf: TypeAlias = Callable[..., dict[str, Any]]  # (run, *, recall_id) -> the answer's JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record that stands and is not written yet: until it is, its answer is nobody's."""
+
+    run: Run
+    answer: dict[str, Any]
+    row: dict[str, Any]
+
+
+def write(
+    run: Run,
+    *,
+    caller: Caller,
+    surface: str,
+    at: UnixMs,
+    engine: Mapping[str, str],
+    answer_of: AnswerOf = answer_json,
+    asked: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Write the record of a finished run and return the answer; raises Unavailable, and then nothing is served."""
+    (answer,) = keep(
+        [draft(run, caller=caller, surface=surface, at=at, engine=engine, answer_of=answer_of, asked=asked)]
+    )
+    return answer
+
+
+def draft(
+    run: Run,
+    *,
+    caller: Caller,
+    surface: str,
+    at: UnixMs,
+    engine: Mapping[str, str],
+    answer_of: AnswerOf = answer_json,
+    asked: Mapping[str, Any] | None = None,
+) -> Draft:
+    """The record of a finished run. `asked` is the request as it was made, where it was not the run's own question."""
     recall_id = new_id("rcl", at)
     with timed(run.timings_us, "answer"):
-        answer = answer_json(run, recall_id=recall_id)
+        answer = answer_of(run, recall_id=recall_id)
     total_us = sum(run.timings_us.values())
     with timed(run.timings_us, "record"):
-        document = _document(run, answer, caller=caller, surface=surface, at=at, engine=engine)
+        document = _document(run, answer, caller=caller, surface=surface, at=at, engine=engine, asked=asked)
         row = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
+    return Draft(run, answer, row)
+
+
+def keep(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
+    """Write records, all or none, in one short transaction; only then are there answers. Raises Unavailable."""
+    took: dict[str, int] = {}
+    with timed(took, "record"):
         try:
             with transaction.atomic(), connection.cursor() as cursor:
-                _require_not_erased(cursor, run)
-                _insert(cursor, row, run)
+                for drafted in drafts:
+                    _require_not_erased(cursor, drafted.run)
+                    _insert(cursor, drafted.row, drafted.run)
         except DatabaseError as error:
             raise Unavailable(
                 "the record of this recall could not be written, so nothing is served",
                 code="record_unavailable",
             ) from error
-    answer["timings_ms"] = {name: us / 1000 for name, us in run.timings_us.items()}
-    return answer
+    for drafted in drafts:
+        timings_us = drafted.run.timings_us
+        timings_us["record"] += took["record"]
+        drafted.answer["timings_ms"] = {name: us / 1000 for name, us in timings_us.items()}
+    return [drafted.answer for drafted in drafts]
 
 
 def _document(
@@ -76,13 +126,14 @@ def _document(
     surface: str,
     at: UnixMs,
     engine: Mapping[str, str],
+    asked: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     question = run.question
     seq, hash_ = head()
     hashes = {c.id: run.memories[c.id].text_sha256 for c in run.served}
     return {
         "version": LAYOUT,
-        "request": question.request.as_dict(),
+        "request": question.request.as_dict() if asked is None else asked,
         "scope": question.scope.workspaces,
         "asked_at": at,
         "anchor": question.anchor.at,
@@ -143,7 +194,8 @@ def _columns(candidates: list[Candidate]) -> dict[str, list[Any]]:
 
 
 def digest_of(answer: Mapping[str, Any], text_sha256: Mapping[str, str]) -> str:
-    """SHA-256 over the canonical JSON of what the answer says: results, state filter and outcome.
+    """SHA-256 over the canonical JSON of what the answer says: results, state filter and outcome; of a
+    projection, also where its lists end.
 
     Texts count by their hashes, so that the digest can be checked when a text has been erased.
     """
@@ -157,11 +209,23 @@ def digest_of(answer: Mapping[str, Any], text_sha256: Mapping[str, str]) -> str:
             "validity": hit.get("validity"),
             "state_replaces": hit["state_replaces"],
         }
-        for hit in answer["results"]
+        for hit in hits_in(answer)
     ]
-    return sha256_of(
-        {"results": results, "state_filter": answer.get("state_filter"), "outcome": answer["outcome"]}
-    )
+    told: dict[str, Any] = {
+        "results": results,
+        "state_filter": answer.get("state_filter"),
+        "outcome": answer["outcome"],
+    }
+    if "results" not in answer:
+        told["lists"] = {name: len(answer[name]) for name in LISTS}
+    return sha256_of(told)
+
+
+def hits_in(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every hit of an answer in order of rank: a projection tells its hits in three lists."""
+    if "results" in answer:
+        return [*answer["results"]]
+    return [hit for name in LISTS for hit in answer[name]]
 
 
 def _row(
@@ -326,7 +390,7 @@ def blank_text(memory_id: str) -> int:
     changed = 0
     for row in rows.iterator():
         document = read(row).document
-        for hit in document["answer"]["results"]:
+        for hit in hits_in(document["answer"]):
             if hit["memory"]["id"] == memory_id:
                 hit["memory"].update(text="", metadata={}, tags=[], category="", erased=True)
         with connection.cursor() as cursor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args
 
 import orjson
 from pydantic import (
@@ -22,9 +22,9 @@ from pydantic import (
 )
 
 from ledger.domain.instants import NotAnInstant, check_instant, parse_instant
-from ledger.domain.refusals import Invalid
+from ledger.domain.refusals import Invalid, located
 from recall.domain import request as recalls
-from recall.domain.request import RecallRequest, require_answerable
+from recall.domain.request import BatchRequest, ProjectionRequest, RecallRequest, require_answerable
 from vault.domain import values
 from vault.domain.facts import PROVENANCE_CLASSES
 from vault.domain.links import EVOLVED_INTO
@@ -105,11 +105,23 @@ def _refuse(error: ValidationError, shape: type[Shape]) -> NoReturn:
     field = ".".join(str(part) for part in first["loc"]) or None
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        known = ", ".join(sorted(info.alias or name for name, info in shape.model_fields.items()))
+        named = _shape_at(shape, first["loc"]).model_fields
+        known = ", ".join(sorted(info.alias or name for name, info in named.items()))
         raise Invalid(f"unknown field {field}", field=field, code="unknown_field", hint=f"known: {known}")
     if kind == "missing":
         raise Invalid(f"{field} is required", field=field, code="required")
-    raise Invalid(f"{field}: {message}" if field else message, field=field)
+    code = "too_large" if kind == "too_long" else None
+    raise Invalid(f"{field}: {message}" if field else message, field=field, code=code)
+
+
+def _shape_at(shape: type[Shape], place: tuple[int | str, ...]) -> type[Shape]:
+    """The innermost shape around the field at `place`."""
+    for part in place[:-1]:
+        annotation = shape.model_fields[part].annotation if isinstance(part, str) else None
+        for inner in (annotation, *get_args(annotation)):
+            if isinstance(inner, type) and issubclass(inner, Shape):
+                shape = inner
+    return shape
 
 
 # ----------------------------------------------------------------------------------------------------- recall
@@ -229,6 +241,55 @@ def _strategy(name: str, *, field: str) -> str:
     if known not in recalls.STRATEGIES:
         raise Invalid(f"unknown strategy {name!r}: there are {', '.join(recalls.STRATEGIES)}", field=field)
     return known
+
+
+class BatchBody(Shape):
+    """`POST /v1/recall/batch`: each query is a body of `POST /v1/recall`."""
+
+    queries: list[RecallBody] = Field(min_length=1, max_length=recalls.MAX_BATCH)
+    fuse: bool = False
+    limit: int | None = Field(None, ge=1, le=recalls.MAX_LIMIT)
+
+    def request(self) -> BatchRequest:
+        """The complete, checked request; raises Invalid that names the query at fault."""
+        if self.limit is not None and not self.fuse:
+            raise Invalid("limit is the fused answer's: say fuse, or give each query its own", field="limit")
+        queries = []
+        for number, body in enumerate(self.queries):
+            with located(f"queries.{number}"):
+                queries.append(body.request())
+        return BatchRequest(tuple(queries), self.fuse, 10 if self.limit is None else self.limit)
+
+
+class ProjectionBody(Shape):
+    """`POST /v1/projection`."""
+
+    workspace: str | None = None
+    task: str | None = None
+    categories: list[str] = Field(default_factory=list, max_length=values.MAX_TAGS)
+    max_tokens: int = Field(ge=1, le=1_000_000)
+    query_time_unix_ms: Milliseconds | None = None
+    include_history: bool = False
+
+    def request(self) -> ProjectionRequest:
+        """The complete, checked request; raises Invalid."""
+        if self.task is not None:
+            values.check_unicode(self.task, field="task")
+            values.check_size(self.task, field="task", max_bytes=values.MAX_QUERY_BYTES)
+            if not self.task.strip():
+                raise Invalid("task is blank: leave it out", field="task")
+        named = [
+            values.check_name(category, field="categories", max_length=values.MAX_CATEGORY)
+            for category in self.categories
+        ]
+        return ProjectionRequest(
+            max_tokens=self.max_tokens,
+            workspace=None if self.workspace is None else values.check_workspace(self.workspace),
+            task=self.task,
+            categories=tuple(dict.fromkeys(named)),
+            query_time_unix_ms=self.query_time_unix_ms,
+            include_history=self.include_history,
+        )
 
 
 # ----------------------------------------------------------------------------------------------------- memories

@@ -5,6 +5,9 @@ A refusal has a stable `code`, a sentence, and where they apply the `field` at f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Refused(Exception):
     """The request is understood and refused; nothing was written."""
@@ -66,3 +69,13 @@ class Unavailable(Refused):
 
     status = 503
     code = "unavailable"
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """What is refused inside is at fault at `place`: its field is named from there (`queries.3.limit`)."""
+    try:
+        yield
+    except Refused as refusal:
+        refusal.field = place if refusal.field is None else f"{place}.{refusal.field}"
+        raise

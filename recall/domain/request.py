@@ -1,4 +1,4 @@
-"""A question, checked and complete: what every surface hands to the recall service."""
+"""Questions, checked and complete: what every surface hands to the services of recall."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ ALIASES = {"fts5": "lexical", "graph": "links"}
 TAGS_MATCH = ("any", "all", "any_strict", "all_strict", "exact")
 OUTCOMES = ("fresh", "stale", "partial", "empty", "unavailable")
 MAX_LIMIT = 200
+MAX_BATCH = 50
 RERANKED = 20  # a reranker sees no more than the first so many
 
 
@@ -38,6 +39,7 @@ class RecallRequest:
     tags_match: str = "any_strict"
     exclude_tags: tuple[str, ...] = ()
     category: str | None = None
+    categories: tuple[str, ...] = ()  # any of these: what a projection narrows by
     provenance_class: str | None = None
     start: UnixMs | None = None
     end: UnixMs | None = None
@@ -60,6 +62,34 @@ class RecallRequest:
     @property
     def by_tag_only(self) -> bool:
         return not self.query.strip()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The arguments that a caller may send: no recall names several categories."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "categories"}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """Several questions at once; with `fuse`, one answer of at most `limit` hits out of theirs."""
+
+    queries: tuple[RecallRequest, ...]
+    fuse: bool = False
+    limit: int = 10
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"queries": [one.as_dict() for one in self.queries], "fuse": self.fuse, "limit": self.limit}
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionRequest:
+    """What an agent asks for before it starts: no question, at most a task."""
+
+    max_tokens: int
+    workspace: str | None = None
+    task: str | None = None
+    categories: tuple[str, ...] = ()
+    query_time_unix_ms: UnixMs | None = None
+    include_history: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}

@@ -276,6 +276,8 @@ def _filters(request: RecallRequest) -> tuple[str, list[Any]]:
 
     if request.category is not None:
         narrow("m.category = %s", request.category)
+    if request.categories:
+        narrow("m.category IN (SELECT value FROM json_each(%s))", json.dumps(request.categories))
     if request.provenance_class is not None:
         narrow("m.provenance_class = %s", request.provenance_class)
     if request.start is not None:

@@ -122,6 +122,9 @@ class Segment:
         fit: Mask = self.column("alive")[rows].copy()
         if request.category is not None:
             fit &= self.column("category")[rows] == categories.get(request.category, -1)
+        if request.categories:
+            wanted = [categories.get(name, -1) for name in request.categories]
+            fit &= np.isin(self.column("category")[rows], wanted)
         if request.provenance_class is not None:
             fit &= self.column("provenance")[rows] == PROVENANCE_CLASSES.index(request.provenance_class)
         if request.start is not None:
