@@ -146,7 +146,9 @@ def check(stage: Stage, answer: dict[str, Any], expect: dict[str, Any]) -> None:
         "quality": lambda want: set(want) <= reported(api, answer),
     }
     for name, want in expect.items():
-        assert name == "status" or checks[name](want), f"{name}: wanted {want}, got {json.dumps(answer, indent=1)}"
+        assert name == "status" or checks[name](want), (
+            f"{name}: wanted {want}, got {json.dumps(answer, indent=1)}"
+        )
 
 
 def reported(api: Any, answer: dict[str, Any]) -> set[str]:

@@ -17,15 +17,14 @@ from django.test.utils import CaptureQueriesContext
 from ledger.domain.hashchain import canonical
 from ledger.domain.refusals import Unavailable
 from ledger.models import AppendOnly
-from recall import records, services
+from recall import embedders, records, services
 from recall.domain.state import Anchor
 from recall.indexes import Question
 from recall.models import RecallRecord, RecordHit
-from recall.pipeline import anchored, run
+from recall.pipeline import run
 from recall.records import record_for
 from recall.shapes import RecallBody, parse
 from vault.domain.access import scope_of
-from vault.queries import workspaces_in
 from vault.services import Caller
 
 Api = Any
@@ -122,12 +121,13 @@ def test_the_record_holds_the_whole_request_the_policy_and_the_answer_as_it_was_
     untimed = {name: value for name, value in answer.items() if name != "timings_ms"}
     assert {name: value for name, value in stored.items() if name != "timings_ms"} == untimed
     assert set(stored["timings_ms"]) <= set(answer["timings_ms"])
-    assert set(RecallBody.model_fields) - {"state_mode", "temporal", "rerank"} <= set(record["request"])
+    assert set(RecallBody.model_fields) - {"state_mode"} <= set(record["request"])
     assert record["request"]["query"] == "fence"
     assert record["policy"]["name"] == "validity-multiplier-v1"
     assert record["policy"]["weights"]["freshness_half_life_secs"] == 2_592_000
-    assert record["index"]["lexical"].startswith("sqlite-")
-    assert (record["scope"], record["embedder"]) == (None, None)
+    assert record["index"]["lexical"] == services.installed_index().version != ""
+    assert record["embedder"] == embedders.installed().model_id != ""
+    assert (record["scope"], record["reranker"]) == (None, None)
     assert record["actor"] == {"kind": "key", "id": api.key_id, "label": "key of None"}
     assert record["surface"] == "api"
     head = api.get("/v1/events", limit=1)[1]["results"][0]
@@ -225,15 +225,17 @@ def test_without_its_record_nothing_is_served(api: Api, obstacle: str) -> None:
 # ------------------------------------------------------------------------------------- cost, whatever the pool
 
 
+QUERIES = 21  # measured, with links to follow and chains to walk; 17 of them read
+
+
 def queries_of(api: Api, query: str, **asked: Any) -> int:
-    api.recalled(query, **asked)  # once before: the scope's row is made at its first use
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
+    api.recalled(query, **asked)  # once before: the index is read, and the scope's row made, at its first use
+    with CaptureQueriesContext(connection) as captured:
         api.recalled(query, **asked)
     return len(captured)
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_number_of_queries_is_fixed_whatever_the_pool(api: Api) -> None:
     few, many = (
         bulk(api, [{"text": f"few {n}"} for n in range(20)]),
@@ -243,9 +245,11 @@ def test_the_number_of_queries_is_fixed_whatever_the_pool(api: Api) -> None:
         for before, after in zip(ids[::2], ids[1::2], strict=True):
             api.linked(before, after, "EVOLVED_INTO")
     for asked in ({}, {"profile": "validity", "trace": True, "state_debug": True}, {"current_only": False}):
-        assert queries_of(api, "few", limit=200, **asked) == queries_of(api, "many", limit=200, **asked)
+        short = queries_of(api, "few", limit=200, **asked)
+        assert short == queries_of(api, "many", limit=200, **asked) <= QUERIES
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_number_of_queries_is_fixed_whatever_the_length_of_a_chain(api: Api) -> None:
     chains = [
         bulk(api, [{"text": f"{name} {n}"} for n in range(size)])
@@ -254,7 +258,7 @@ def test_the_number_of_queries_is_fixed_whatever_the_length_of_a_chain(api: Api)
     for chain in chains:
         for before, after in pairwise(chain):
             api.linked(before, after, "EVOLVED_INTO")
-    assert queries_of(api, "short") == queries_of(api, "long") <= 20
+    assert queries_of(api, "short") == queries_of(api, "long") <= QUERIES
 
 
 # -------------------------------------------------------------------------------------------------------- erasure
@@ -283,10 +287,11 @@ def test_erasing_takes_the_text_out_of_records_and_leaves_the_digest(api: Api) -
 
 def test_a_text_that_was_erased_while_it_was_recalled_is_not_written(api: Api, caller: Any) -> None:
     memory = api.stored("the fence of the zanzibar garden")["id"]
-    request, at = parse(RecallBody, {"query": "fence"}).request(), now_ms()
-    scope = scope_of(None, caller.reach)
-    question = Question(request, scope, tuple(workspaces_in(scope)), Anchor(*anchored(None, now=at)))
-    finished = run(question, index=services.installed_index())
+    request, at = parse(RecallBody, {"query": "fence", "mode": "lexical"}).request(), now_ms()
+    index, scope, anchor = services.installed_index(), scope_of(None, caller.reach), Anchor(now_ms())
+    with index.opened(scope) as workspaces:
+        finished = run(Question(request, scope, workspaces, anchor, words=("fence",)), index=index)
+    assert [candidate.id for candidate in finished.served] == [memory]
     services.erase(memory, caller=caller, at=at, reason="meanwhile")
     before = RecallRecord.objects.count()
     with pytest.raises(Unavailable):
@@ -309,7 +314,7 @@ def test_records_are_found_by_each_filter(api: Api, api_for: Callable[..., Api])
     other = api_for("read")
     plain = api.recalled("fence")["recall_id"]
     graded = api.recalled("Fence red", workspace="red", profile="validity")["recall_id"]
-    empty = other.recalled("unheard")["recall_id"]
+    empty = other.recalled("unheard", mode="lexical")["recall_id"]
     everything = [empty, graded, plain]
     assert listed(api) == everything
     assert listed(api, actor=api.key_id) == [graded, plain]
