@@ -225,7 +225,7 @@ def test_without_its_record_nothing_is_served(api: Api, obstacle: str) -> None:
 # ------------------------------------------------------------------------------------- cost, whatever the pool
 
 
-QUERIES = 21  # measured, with links to follow and chains to walk; 17 of them read
+QUERIES = 21  # measured, with links to follow and chains to walk
 
 
 def queries_of(api: Api, query: str, **asked: Any) -> int:
