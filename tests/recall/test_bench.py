@@ -281,10 +281,16 @@ def test_an_answer_that_could_not_look_everywhere_fails_the_run() -> None:
 
 @pytest.mark.parametrize("clients", [1, 3])
 def test_every_question_is_asked_once_whatever_the_number_of_clients(clients: int) -> None:
-    told = {"outcome": {"status": "fresh", "reason": None}, "timings_ms": {"fuse": 0.5}, "results": [{}, {}]}
+    told = {
+        "outcome": {"status": "fresh", "reason": None},
+        "timings_ms": {"fuse": 0.5},
+        "fused_trace": {"strategies": {"dense": {"time_ms": 0.25, "weight": 1.0}}},
+        "results": [{}, {}],
+    }
     with answering(200, told) as port:
         lap = client.ask(port, "key", warm_up=[{}], questions=[{"query": "x"}] * 7, clients=clients)
-    assert [(a.stages, a.outcome, a.hits) for a in lap.answers] == [({"fuse": 0.5}, "fresh", 2)] * 7
+    assert [a.stages for a in lap.answers] == [{"fuse": 0.5}] * 7
+    assert [(a.strategies, a.outcome, a.hits) for a in lap.answers] == [({"dense": 0.25}, "fresh", 2)] * 7
     assert 0 < max(a.ms for a in lap.answers) / 1000 < lap.seconds
 
 
@@ -446,6 +452,7 @@ def test_a_corpus_is_built_served_asked_and_reported(
     assert 30 < figures["memory_mb"]["at_start"] <= figures["memory_mb"]["peak"]
     assert figures["disk_mb"]["recall.sqlite3"] > 0.1
     assert figures["throughput_per_s"] > 0
+    assert 0 < figures["cpu"]["server_ms_per_request"] < 1_000
     assert ran.stdout.startswith("400 memories in 2 workspace(s); 20 questions, mode lexical")
 
     assert manage("verify_ledger", env={"RECALL_DATA_DIR": str(folder)}).returncode == 0

@@ -30,10 +30,14 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One recall: how long it took the client, and what the answer said of itself. Times in ms."""
+    """One recall: how long it took the client, and what the answer said of itself. Times in ms.
+
+    The stages follow one another; the strategies share the time of the stage `retrieve`.
+    """
 
     ms: float
     stages: dict[str, float]
+    strategies: dict[str, float]
     outcome: str
     hits: int
 
@@ -86,7 +90,9 @@ def asked(line: Line, question: Question) -> Answered:
     outcome = answer["outcome"]
     if outcome["status"] in ("partial", "unavailable"):
         raise RequestFailed(f"a recall was answered {outcome['status']}: {outcome['reason']}")
-    return Answered(ms, answer["timings_ms"], outcome["status"], len(answer["results"]))
+    traced = answer.get("fused_trace", {}).get("strategies", {})
+    strategies = {name: told["time_ms"] for name, told in traced.items()}
+    return Answered(ms, answer["timings_ms"], strategies, outcome["status"], len(answer["results"]))
 
 
 def ask(

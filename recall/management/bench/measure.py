@@ -3,6 +3,8 @@
 1. Start-up: from the start of the process to `/readyz`, and to the end of the first recall.
 2. A warm-up of other questions, then the measured ones, each asked once, so that no cache of questions flatters.
    Half are phrased in other words than the text they are about, half are words of it; four to ten words each.
+   Beside the times: what the server computed for a request, which hangs less on what else the machine does, and
+   how many processors others kept busy meanwhile: with more than a few tenths, times are not to be believed.
 3. A write and the recall of it in the very next request, over another connection, some times.
 4. Memory: proportional set size of all server processes after each step (the peak is the largest of these: it
    is not read while questions are measured, which it would slow), and the kernel's own high-water mark of
@@ -33,7 +35,13 @@ from ledger.domain.instants import DAY, UnixMs
 from recall.management.bench.build import Built
 from recall.management.bench.client import Lap, Line, Question, RequestFailed, ask, asked
 from recall.management.bench.corpus import Plan, by_its_words, in_other_words
-from recall.management.bench.server import Server, disk_mb, resident_peak_mb, served
+from recall.management.bench.server import (
+    Server,
+    disk_mb,
+    machine_cpu_seconds,
+    resident_peak_mb,
+    served,
+)
 from recall.services import create_api_key
 from vault.models import Memory
 
@@ -68,6 +76,7 @@ def measure(folder: Path, built: Built, settings: Settings, *, at: UnixMs) -> di
     with served(folder, workers=settings.workers) as server:
         first_recall_ms = _first(server, key, every[0])
         memory = {"at_start": server.memory_mb()}
+        before = _cpu(server)
         lap = ask(
             server.port,
             key,
@@ -75,12 +84,14 @@ def measure(folder: Path, built: Built, settings: Settings, *, at: UnixMs) -> di
             questions=every[1 + WARM_UP :],
             clients=settings.clients,
         )
+        cpu = _cpu_figures(before, _cpu(server), asked=WARM_UP + settings.questions)
         memory["after_questions"] = server.memory_mb()
         writes = [_write_and_recall(server.port, key, built.plan, settings, at=at + n) for n in range(WRITES)]
         memory |= {"after_writes": server.memory_mb(), "peak": server.peak}
         memory["resident_peak"] = resident_peak_mb(server.process.pid)
     figures = {
         **_of(lap),
+        "cpu": cpu,
         "start_ms": {"ready": (server.ready - server.started) * 1000, "first_recall": first_recall_ms},
         "write_ms": {
             "write": statistics.median(write for write, _ in writes),
@@ -163,18 +174,49 @@ def _write_and_recall(
 # ------------------------------------------------------------------------------------------------------ figures
 
 
+@dataclass(frozen=True, slots=True)
+class _Cpu:
+    """An instant, and the seconds computed until then: by the server, by clients (ours), by the machine."""
+
+    at: float
+    server: float
+    clients: float
+    machine: float
+
+
+def _cpu(server: Server) -> _Cpu:
+    ours = sum(os.times()[:4])  # with the client processes, once they are joined
+    return _Cpu(time.monotonic(), server.cpu_seconds(), ours, machine_cpu_seconds())
+
+
+def _cpu_figures(before: _Cpu, after: _Cpu, *, asked: int) -> dict[str, float]:
+    server, clients = after.server - before.server, after.clients - before.clients
+    others = max(0.0, after.machine - before.machine - server - clients)
+    return {
+        "server_ms_per_request": server * 1000 / asked,
+        "client_ms_per_request": clients * 1000 / asked,
+        "processors_busy_with_others": others / (after.at - before.at),
+    }
+
+
 def _of(lap: Lap) -> dict[str, Any]:
     answers = lap.answers
-    stages = {name: [a.stages.get(name, 0.0) for a in answers] for a in answers for name in a.stages}
     outside = [a.ms - sum(a.stages.values()) for a in answers]
     return {
         "request_ms": spread([a.ms for a in answers]),
         "throughput_per_s": len(answers) / lap.seconds,
-        "stage_ms": {name: spread(values) for name, values in stages.items()},
+        "stage_ms": _by_name([a.stages for a in answers]),
+        "strategy_ms": _by_name([a.strategies for a in answers]),
         "outside_stages_ms": spread(outside),
         "outcomes": dict(sorted(Counter(a.outcome for a in answers).items())),
         "hits_mean": statistics.fmean(a.hits for a in answers),
     }
+
+
+def _by_name(times: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The spread of each named time; an answer that does not name one did not spend it."""
+    names = list(dict.fromkeys(name for each in times for name in each))
+    return {name: spread([each.get(name, 0.0) for each in times]) for name in names}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

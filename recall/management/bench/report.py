@@ -54,7 +54,10 @@ def table(report: Mapping[str, Any]) -> str:
         f"mode {asked['mode']}, profile {asked['profile']}, limit {asked['limit']}; "
         f"{asked['clients']} client(s), {asked['workers']} workers"
     )
-    times = [("request", figures["request_ms"]), *figures["stage_ms"].items()]
+    strategies = [(f"  {name}", spread) for name, spread in figures["strategy_ms"].items()]
+    times = [("request", figures["request_ms"])]
+    for name, spread in figures["stage_ms"].items():
+        times += [(name, spread), *(strategies if name == "retrieve" else [])]
     times.append(("outside stages", figures["outside_stages_ms"]))
     marks = ("p50", "p95", "p99", "mean")
     rows = [["ms", *marks], *([name, *(f"{spread[mark]:,.2f}" for mark in marks)] for name, spread in times)]
@@ -63,7 +66,7 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def _beside_times(figures: Mapping[str, Any]) -> dict[str, Any]:
-    times = ("request_ms", "stage_ms", "outside_stages_ms")
+    times = ("request_ms", "stage_ms", "strategy_ms", "outside_stages_ms")
     return {name: value for name, value in figures.items() if name not in times}
 
 

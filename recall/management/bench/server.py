@@ -18,6 +18,7 @@ HOST = "127.0.0.1"
 MIB = 1024 * 1024
 READY_WITHIN = 600  # seconds
 END_WITHIN = 20
+LOG = "bench-serve.log"
 
 
 class ServerFailed(Exception):
@@ -43,6 +44,10 @@ class Server:
         self.peak = max(self.peak, now)
         return now
 
+    def cpu_seconds(self) -> float:
+        """What all its processes have computed so far."""
+        return sum(_ticks(pid) for pid in family(self.process.pid)) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def served(folder: Path, *, workers: int) -> Iterator[Server]:
@@ -50,7 +55,7 @@ def served(folder: Path, *, workers: int) -> Iterator[Server]:
     port = _free_port()
     command = [sys.executable, _manage(), "serve", "--port", str(port), "--workers", str(workers)]
     env = {**os.environ, "RECALL_DATA_DIR": str(folder), "RECALL_RATE_LIMIT": "1000000000"}
-    log = folder / "bench-serve.log"
+    log = folder / LOG
     with log.open("wb") as err:
         began = time.monotonic()
         process = subprocess.Popen(  # noqa: S603  our own program, under our own interpreter
@@ -78,7 +83,7 @@ def _manage() -> str:
 def _wait_until_ready(server: Server, log: Path) -> None:
     while time.monotonic() < server.started + READY_WITHIN:
         if server.process.poll() is not None:
-            raise ServerFailed(f"the server ended with status {server.process.returncode}: {_last(log)}")
+            raise ServerFailed(f"the server ended with status {server.process.returncode}: {last_words(log)}")
         try:
             with closing(http.client.HTTPConnection(HOST, server.port, timeout=30)) as line:
                 line.request("GET", "/readyz")
@@ -91,10 +96,11 @@ def _wait_until_ready(server: Server, log: Path) -> None:
             server.ready = time.monotonic()
             return
         raise ServerFailed(f"the server is not ready: {told.decode(errors='replace')[:500]}")
-    raise ServerFailed(f"the server is not ready after {READY_WITHIN} s: {_last(log)}")
+    raise ServerFailed(f"the server is not ready after {READY_WITHIN} s: {last_words(log)}")
 
 
-def _last(log: Path) -> str:
+def last_words(log: Path) -> str:
+    """The end of what a server wrote to its log."""
     return log.read_text(errors="replace").strip()[-800:] or "it wrote nothing"
 
 
@@ -121,6 +127,18 @@ def family(pid: int) -> list[int]:
 def resident_peak_mb(pid: int) -> float:
     """The kernel's high-water marks of a process and its family in MiB; shared pages count once for each."""
     return sum(_kilobytes(Path(f"/proc/{each}/status"), "VmHWM:") for each in family(pid)) / 1024
+
+
+def _ticks(pid: int) -> int:
+    """User and system time of a process; its name, which stands before them, may hold anything but the last bracket."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def machine_cpu_seconds() -> float:
+    """What all processes of the machine have computed since it started."""
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def _kilobytes(table: Path, name: str) -> int:

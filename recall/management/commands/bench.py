@@ -19,7 +19,7 @@ from recall.domain.request import MAX_LIMIT, PROFILES
 from recall.management.bench import build, measure, report
 from recall.management.bench.client import RequestFailed
 from recall.management.bench.corpus import Plan
-from recall.management.bench.server import ServerFailed
+from recall.management.bench.server import LOG, ServerFailed, last_words
 from vault.domain.embedding import EmbedderUnavailable
 from vault.vectors import installed
 
@@ -85,8 +85,10 @@ class Command(BaseCommand):
         asked = measure.Settings(**{field.name: options[field.name] for field in fields(measure.Settings)})
         try:
             told = measure.measure(folder, built, asked, at=now_ms())
-        except (measure.TooFewQuestions, RequestFailed, ServerFailed) as error:
+        except (measure.TooFewQuestions, ServerFailed) as error:
             raise CommandError(str(error)) from error
+        except RequestFailed as error:
+            raise CommandError(f"{error}\nThe server's log ends: {last_words(folder / LOG)}") from error
         self.stdout.write(report.table(told))
         if options["report"] is not None:
             report.write(options["report"], told)
