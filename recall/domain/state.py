@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ledger.domain.instants import UnixMs, format_instant
 from vault.domain.facts import DEPRECATED, Facts
@@ -29,6 +29,7 @@ from vault.domain.links import SUPERSEDED_BY, Edge
 Reason: TypeAlias = Literal[
     "archived", "not_yet_valid", "expired", "deprecated", "superseded", "replacement_erased"
 ]
+REASONS: tuple[Reason, ...] = get_args(Reason)
 LONG_CHAIN = 64
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from ledger.domain.instants import DAY, UnixMs, format_instant
@@ -105,25 +106,28 @@ def grade(
     ("invalidated_by", "evolved_into", "ledger"); a deprecated status speaks for itself. `notes` are what other
     rules found: they leave a signal and a reason, and weigh nothing.
     """
-    freshness, by_age = _freshness(facts, at, weights)
-    scope_match, by_scope = _scope(facts, workspace, weights)
-    by_provenance = _provenance(facts, weights)
+    age = max(0, at - facts.created_at)
+    expiry = facts.expiry
+    by_age = _freshness(age, weights)
+    scope_match = _scope(facts.workspace, workspace)
+    by_scope = _scoped(scope_match, weights.scope_bonus)
+    by_provenance = _provenance(facts.provenance_class, weights.provenance_boost)
     by_replacement = _superseded(facts, superseded_by, weights)
-    by_expiry = _expiry(facts, at, weights)
-    rules = (by_age, by_scope, by_provenance, by_replacement, by_expiry, *notes)
-    spoken = tuple([judgement for judgement in rules if judgement is not None])
+    by_expiry = None if expiry is None else _expiry(expiry, at, weights)
+    spoken = tuple([j for j in (by_age, by_scope, by_provenance, by_replacement, by_expiry) if j]) + notes
+    signal = None if by_expiry is None else by_expiry.signal
     return Validity(
-        grade=_worst(spoken),
-        freshness=freshness,
-        age_ms=max(0, at - facts.created_at),
-        scope_match=scope_match,
-        provenance_class=facts.provenance_class,
-        superseded=by_replacement is not None,
-        expiring_soon=by_expiry is not None and by_expiry.signal == "expiring_soon",
-        expired=by_expiry is not None and by_expiry.signal == "expired",
-        expires_at=facts.expiry,
-        multiplier=max(math.prod([j.factor for j in spoken]), _SMALLEST),
-        judgements=spoken,
+        _worst(spoken),
+        by_age.factor,
+        age,
+        scope_match,
+        facts.provenance_class,
+        by_replacement is not None,
+        signal == "expiring_soon",
+        signal == "expired",
+        expiry,
+        max(math.prod([j.factor for j in spoken]), _SMALLEST),
+        spoken,
     )
 
 
@@ -148,14 +152,16 @@ def grade_in_state(
 
 
 def _worst(spoken: Iterable[Judgement]) -> Grade:
-    allowed = {judgement.allows for judgement in spoken}
-    if "context_invalid" in allowed:
-        return "context_invalid"
-    return "stale" if "stale" in allowed else "valid"
+    worst: Grade = "valid"
+    for judgement in spoken:
+        if judgement.allows == "context_invalid":
+            return "context_invalid"
+        if judgement.allows == "stale":
+            worst = "stale"
+    return worst
 
 
-def _freshness(facts: Facts, at: UnixMs, weights: Weights) -> tuple[float, Judgement]:
-    age = max(0, at - facts.created_at)
+def _freshness(age: UnixMs, weights: Weights) -> Judgement:
     value = 0.5 ** (age / weights.half_life_ms)
     allows: Grade = "valid"
     reason = ""
@@ -165,23 +171,27 @@ def _freshness(facts: Facts, at: UnixMs, weights: Weights) -> tuple[float, Judge
     elif value < weights.stale_freshness:
         allows = "stale"
         reason = f"{_days(age)} old: freshness below {weights.stale_freshness:g}"
-    return value, Judgement("freshness", value, f"freshness:{value:.3f}", allows, reason)
+    return Judgement("freshness", value, f"freshness:{value:.3f}", allows, reason)
 
 
-def _scope(facts: Facts, workspace: str | None, weights: Weights) -> tuple[str, Judgement]:
-    match = "none"
-    if workspace is not None and facts.workspace == workspace:
-        match = "exact"
-    elif workspace is not None and facts.workspace == GLOBAL:
-        match = "global"
-    factor = 1 + weights.scope_bonus if match == "exact" else 1.0
-    return match, Judgement("scope", factor, f"scope:{match}")
+def _scope(workspace: str, asked: str | None) -> str:
+    if asked is None:
+        return "none"
+    if workspace == asked:
+        return "exact"
+    return "global" if workspace == GLOBAL else "none"
 
 
-def _provenance(facts: Facts, weights: Weights) -> Judgement | None:
-    if facts.provenance_class not in ASSERTED:
+@lru_cache(maxsize=64)
+def _scoped(match: str, bonus: float) -> Judgement:
+    return Judgement("scope", 1 + bonus if match == "exact" else 1.0, f"scope:{match}")
+
+
+@lru_cache(maxsize=64)
+def _provenance(provenance_class: str, boost: float) -> Judgement | None:
+    if provenance_class not in ASSERTED:
         return None
-    return Judgement("provenance", 1 + weights.provenance_boost, f"provenance:{facts.provenance_class}")
+    return Judgement("provenance", 1 + boost, f"provenance:{provenance_class}")
 
 
 _HOW = {
@@ -204,10 +214,7 @@ def _superseded(facts: Facts, superseded_by: str | None, weights: Weights) -> Ju
     return Judgement("superseded", weights.superseded_penalty, f"superseded:{how}", "context_invalid", reason)
 
 
-def _expiry(facts: Facts, at: UnixMs, weights: Weights) -> Judgement | None:
-    expiry = facts.expiry
-    if expiry is None:
-        return None
+def _expiry(expiry: UnixMs, at: UnixMs, weights: Weights) -> Judgement | None:
     if expiry <= at:
         reason = f"Expired {format_instant(expiry)}"
         return Judgement("expired", weights.superseded_penalty, "expired", "context_invalid", reason)

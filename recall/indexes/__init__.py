@@ -113,9 +113,14 @@ class Index(Protocol):
 
 
 def pools_of(found: list[Found], question: Question, *, by_time: bool = False) -> list[Found]:
-    """Merge what the workspaces brought, best first, and cut each pool to its size."""
+    """Merge what the workspaces brought, best first, and cut each pool to its size.
+
+    Where the open pool is full, the doubtful ends at the same score: one below the last open candidate stands no
+    better than the open ones that were cut.
+    """
     request = question.request
-    if by_time or request.sort != "score":
+    timed = by_time or request.sort != "score"
+    if timed:
         sign = 1 if request.sort == "time_asc" else -1
         found.sort(key=lambda f: (sign * f.facts.created_at, f.facts.id))
     else:
@@ -133,4 +138,6 @@ def pools_of(found: list[Found], question: Question, *, by_time: bool = False) -
         if room[candidate.pool] > 0:
             room[candidate.pool] -= 1
             kept.append(candidate)
+        elif candidate.pool == OPEN and not timed:
+            break
     return kept

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from django.db import connection
@@ -22,6 +22,7 @@ from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.words import worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of, sqlite
 from recall.indexes.resident import nearest
+from recall.indexes.resident.postings import Holding
 from recall.indexes.resident.segment import Mask, Rows, Segment
 from recall.indexes.resident.shelf import Shelf
 from vault import vectors
@@ -35,15 +36,6 @@ K1, B = 1.2, 0.75
 NO_MODEL = EmbeddingModel(pk=0, name="", dim=1)  # whose vectors are none
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question's words as one workspace knows them: those worth asking, each term with its weight (idf)."""
-
-    terms: tuple[tuple[str, str, float], ...]  # the word as it was written, the term, its idf
-    scale: float
-    mean_words: float
-
-
 class ResidentIndex:
     """One per process. Questions take turns: an index changes only between two of them."""
 
@@ -53,6 +45,7 @@ class ResidentIndex:
         self._turn = threading.Lock()
         self._kept: dict[int, Shelf] = {}
         self._open: dict[int, Shelf] = {}
+        self._asked: dict[tuple[int, tuple[str, ...]], Asked] = {}
 
     @contextmanager
     def opened(self, scope: Scope) -> Iterator[tuple[Workspace, ...]]:
@@ -72,6 +65,7 @@ class ResidentIndex:
     def _caught_up(self, workspaces: Sequence[Workspace], *, kept: bool) -> bool:
         model = vectors.known_model() or NO_MODEL
         self._open = self._kept if kept else {}
+        self._asked = {}
         ready = True
         for workspace in workspaces:
             shelf = self._open.get(workspace.pk)
@@ -86,14 +80,21 @@ class ResidentIndex:
     def _shelves(self, question: Question) -> list[Shelf]:
         return [self._open[workspace.pk] for workspace in question.workspaces]
 
+    def _asked_of(self, shelf: Shelf, question: Question) -> Asked:
+        """The question's words in a workspace: looked up once while the index is open."""
+        known = (shelf.workspace.pk, question.words)
+        if known not in self._asked:
+            self._asked[known] = _asked(shelf, question.words)
+        return self._asked[known]
+
     # ------------------------------------------------------------------------------------------- strategies
 
     def lexical(self, question: Question) -> list[Found]:
         found: list[Found] = []
         for shelf in self._shelves(question):
-            asked = _asked(shelf, question.words)
-            for segment in shelf.segments:
-                rows, scores = _matches(segment, asked)
+            asked = self._asked_of(shelf, question)
+            for place, segment in enumerate(shelf.segments):
+                rows, scores = _matches(segment, place, asked)
                 found += _pooled(shelf, segment, rows, question, scores=scores)
         return pools_of(found, question)
 
@@ -123,7 +124,7 @@ class ResidentIndex:
     def standing(self, question: Question, seqs: Sequence[int]) -> list[Found]:
         found: list[Found] = []
         for shelf in self._shelves(question):
-            for segment, rows, _ in _places(shelf, seqs):
+            for segment, rows, _ in shelf.places_of(seqs):
                 fit = segment.fit(question.request, rows, categories=shelf.categories)
                 found += _found(shelf, segment, rows[fit], question, np.zeros(int(fit.sum())))
         return found
@@ -131,13 +132,13 @@ class ResidentIndex:
     def measured(self, question: Question, candidates: Sequence[Facts]) -> dict[str, Measured]:
         measured: dict[str, Measured] = {}
         for shelf in self._shelves(question):
-            asked = _asked(shelf, question.words)
+            asked = self._asked_of(shelf, question)
             here = [facts for facts in candidates if facts.workspace == shelf.workspace.name]
-            for segment, rows, which in _places(shelf, [facts.seq for facts in here]):
-                lexical, matched = _word_scores(segment, rows, asked)
+            for place, (segment, rows, which) in enumerate(shelf.places_of([facts.seq for facts in here])):
+                lexical, matched = _word_scores(segment, place, rows, asked)
                 cosines = _cosines(segment, rows, question)
-                for place, score, words, cosine in zip(which, lexical, matched, cosines, strict=True):
-                    measured[here[place].id] = Measured(score, words, cosine)
+                for n, score, words, cosine in zip(which, lexical, matched, cosines, strict=True):
+                    measured[here[n].id] = Measured(score, words, cosine)
         return measured
 
     def matching(self, question: Question, ids: Iterable[str]) -> set[str]:
@@ -153,19 +154,12 @@ def _pooled(
     """Of rows that matched, those that fit the caller's filters, each pool cut to its size by what it is sorted by."""
     fit = segment.fit(question.request, rows, categories=shelf.categories)
     rows = rows[fit]
-    if scores is not None:
-        scores = scores[fit]
     if not len(rows):
         return []
-    sort = question.request.sort
-    keys: NDArray[Any]
-    if scores is None or sort != "score":
-        created = segment.column("created_at")[rows]
-        keys = created if sort == "time_asc" else -created
-    else:
-        keys = -scores
-    if scores is None:
-        scores = np.zeros(len(rows))
+    by_score = scores is not None and question.request.sort == "score"
+    scores = np.zeros(len(rows)) if scores is None else scores[fit]
+    created = segment.column("created_at")[rows]
+    keys = -scores if by_score else created if question.request.sort == "time_asc" else -created
     if not question.request.current_only:
         chosen = _first(segment, rows, keys, question.pool)
         return _found(shelf, segment, rows[chosen], question, scores[chosen])
@@ -173,6 +167,8 @@ def _pooled(
     found: list[Found] = []
     for pool in (OPEN, LINKED, FALLEN):
         members = np.flatnonzero(pools == pool)
+        if by_score and len(found) >= question.pool:  # the doubtful pool ends where the open one does
+            members = members[scores[members] >= found[question.pool - 1].score]
         if len(members):
             chosen = members[_first(segment, rows[members], keys[members], question.pool)]
             found += _found(shelf, segment, rows[chosen], question, scores[chosen])
@@ -197,79 +193,87 @@ def _found(
     return [Found(*one) for one in zip(facts, scores.tolist(), pools, joined, strict=True)]
 
 
-def _places(shelf: Shelf, seqs: Sequence[int]) -> Iterator[tuple[Segment, Rows, list[int]]]:
-    """Memories as rows: for each segment those it holds, and which of `seqs` they are."""
-    held: dict[int, tuple[Segment, list[int], list[int]]] = {}
-    for which, seq in enumerate(seqs):
-        place = shelf.place_of(seq)
-        if place is not None:
-            segment, row = place
-            _, rows, wanted = held.setdefault(id(segment), (segment, [], []))
-            rows.append(row)
-            wanted.append(which)
-    for segment, rows, wanted in held.values():
-        yield segment, np.array(rows, np.int32), wanted
-
-
 # ------------------------------------------------------------------------------------------------- words
+
+
+class Term(NamedTuple):
+    """A term of the question: the word as it was written, its weight (idf), and who holds it, segment by segment."""
+
+    word: str
+    weight: float
+    held: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question's words as one workspace knows them: those worth asking, and what a whole match would score."""
+
+    terms: tuple[Term, ...]
+    scale: float
+    mean_words: float
+
+    def weights(self, counts: NDArray[Any], words: NDArray[Any], weight: float) -> NDArray[np.float64]:
+        """What a term adds to the score of texts that hold it `counts` times in `words` words (bm25)."""
+        frequency = counts.astype(np.float64)
+        return weight * (frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * words / self.mean_words)))
 
 
 def _asked(shelf: Shelf, words: Sequence[str]) -> Asked:
     """The question's words as terms of this workspace: the frequent ones dropped, the rest weighed."""
+    segments = list(shelf.segments)
     spelt: dict[str, str] = {}
     for word in words:
         for term in terms_of_word(word):
             spelt.setdefault(term, word)
-    holding = {term: sum(_holding(segment, term) for segment in shelf.segments) for term in spelt}
+    held = {term: tuple(segment.terms.of(term) for segment in segments) for term in spelt}
+    holding = {
+        term: sum(_living(segment, rows) for segment, (rows, _) in zip(segments, held[term], strict=True))
+        for term in spelt
+    }
     living = shelf.living
-    weights = [(spelt[term], term, idf(living, holding[term])) for term in worth_asking(holding, living)]
-    scale = BM25_SCALE * sum(weight for *_, weight in weights)
-    return Asked(tuple(weights), scale, shelf.words / living if living else 0.0)
+    terms = tuple(
+        Term(spelt[term], idf(living, holding[term]), held[term]) for term in worth_asking(holding, living)
+    )
+    scale = BM25_SCALE * sum(term.weight for term in terms)
+    return Asked(terms, scale, shelf.words / living if living else 0.0)
 
 
-def _holding(segment: Segment, term: str) -> int:
-    """How many living rows hold a term."""
-    rows = segment.terms.of(term).rows
+def _living(segment: Segment, rows: Rows) -> int:
     if segment.living == segment.size:
         return len(rows)
-    return int(segment.column("alive")[rows].sum())
+    return int(np.count_nonzero(segment.column("alive")[rows]))
 
 
-def _weights(
-    counts: NDArray[np.uint16], words: NDArray[np.int32], weight: float, asked: Asked
-) -> NDArray[np.float64]:
-    """What one term adds to the score of texts that hold it `counts` times in `words` words (bm25)."""
-    frequency = counts.astype(np.float64)
-    return weight * (frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * words / asked.mean_words)))
-
-
-def _matches(segment: Segment, asked: Asked) -> tuple[Rows, NDArray[np.float64]]:
+def _matches(segment: Segment, place: int, asked: Asked) -> tuple[Rows, NDArray[np.float64]]:
     """Every row that holds one of the words, with its score as a share of the question's information."""
     scores = np.zeros(segment.size)
     words = segment.column("words")
-    for _, term, weight in asked.terms:
-        held = segment.terms.of(term)
-        scores[held.rows] += _weights(held.counts, words[held.rows], weight, asked)
+    for term in asked.terms:
+        rows, counts = term.held[place]
+        scores[rows] += asked.weights(counts, words[rows], term.weight)
     rows = np.flatnonzero(scores).astype(np.int32)
     return rows, scores[rows] / asked.scale if asked.terms else scores[rows]
 
 
-def _word_scores(segment: Segment, rows: Rows, asked: Asked) -> tuple[list[float], list[tuple[str, ...]]]:
+def _word_scores(
+    segment: Segment, place: int, rows: Rows, asked: Asked
+) -> tuple[list[float], list[tuple[str, ...]]]:
     """The same score for given rows, and the words each of them holds."""
     scores = np.zeros(len(rows))
     words = segment.column("words")[rows]
-    holds: list[tuple[str, Mask]] = []
-    for word, term, weight in asked.terms:
-        held = segment.terms.of(term)
-        if not len(held.rows):
+    matched: list[tuple[str, ...]] = [()] * len(rows)
+    for word, weight, held in asked.terms:
+        holders, counts = held[place]
+        if not len(holders):
             continue
-        places = np.minimum(np.searchsorted(held.rows, rows), len(held.rows) - 1)
-        there = held.rows[places] == rows
-        scores[there] += _weights(held.counts[places[there]], words[there], weight, asked)
-        holds.append((word, there))
+        at = np.minimum(np.searchsorted(holders, rows), len(holders) - 1)
+        there = np.flatnonzero(holders[at] == rows)
+        scores[there] += asked.weights(counts[at[there]], words[there], weight)
+        for n in there.tolist():
+            if word not in matched[n]:
+                matched[n] = (*matched[n], word)
     if asked.terms:
         scores /= asked.scale
-    matched = [tuple(dict.fromkeys(word for word, there in holds if there[n])) for n in range(len(rows))]
     return scores.tolist(), matched
 
 
@@ -284,15 +288,18 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
     fit = segment.fit(question.request, everything, categories=shelf.categories)
     scan = segment.vectors.scan(vector)
 
-    def pool_of(eligible: Mask) -> list[Found]:
+    def pool_of(eligible: Mask, floor: float) -> list[Found]:
         near = nearest.nearest(segment.vectors, scan, vector, eligible=eligible, k=question.pool, floor=floor)
         chosen = _first(segment, near.rows, -near.cosines, question.pool)
         return _found(shelf, segment, near.rows[chosen], question, near.cosines[chosen])
 
     if not question.request.current_only:
-        return pool_of(fit)
+        return pool_of(fit, floor)
     pools = segment.pools(question.anchor, everything)
-    return [hit for pool in (OPEN, LINKED, FALLEN) for hit in pool_of(fit & (pools == pool))]
+    found = pool_of(fit & (pools == OPEN), floor)
+    if len(found) == question.pool and question.request.sort == "score":
+        floor = found[-1].score  # the doubtful pool ends where the open one does
+    return found + pool_of(fit & (pools == LINKED), floor) + pool_of(fit & (pools == FALLEN), floor)
 
 
 def _cosines(segment: Segment, rows: Rows, question: Question) -> list[float | None]:

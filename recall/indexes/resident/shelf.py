@@ -7,7 +7,7 @@ processes share; the first that finds none writes them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from recall.indexes.resident.files import Generation
 from recall.indexes.resident.nearest import Matrix
 from recall.indexes.resident.postings import TailPostings
 from recall.indexes.resident.reading import Changed
-from recall.indexes.resident.segment import Segment
+from recall.indexes.resident.segment import Rows, Segment
 from vault.models import EmbeddingModel, Workspace
 
 log = logging.getLogger(__name__)
@@ -87,11 +87,9 @@ class Shelf:
         return found if behind <= long_tail(found.segment.size) else None
 
     @property
-    def segments(self) -> Iterator[Segment]:
-        if self.base.size:
-            yield self.base
-        if self.tail.size:
-            yield self.tail
+    def segments(self) -> list[Segment]:
+        """Base and tail, as far as there is anything in them."""
+        return [segment for segment in (self.base, self.tail) if segment.size]
 
     @property
     def living(self) -> int:
@@ -162,12 +160,18 @@ class Shelf:
         if place < len(seqs) and seqs[place] == seq:
             self.base.bury(place)
 
-    def place_of(self, seq: int) -> tuple[Segment, int] | None:
-        """Where a living memory's row is."""
-        if seq in self._tail_row:
-            return self.tail, self._tail_row[seq]
-        seqs = self.base.column("seq")
-        place = int(np.searchsorted(seqs, seq))
-        if place < len(seqs) and seqs[place] == seq and self.base.column("alive")[place]:
-            return self.base, place
-        return None
+    def places_of(self, seqs: Sequence[int]) -> list[tuple[Segment, Rows, list[int]]]:
+        """Living memories as rows: for each segment those it holds, and which of `seqs` they are."""
+        wanted = np.array(seqs, np.int64)
+        held = self.base.column("seq")
+        rows = np.searchsorted(held, wanted)
+        there = rows < len(held)
+        there[there] = (held[rows[there]] == wanted[there]) & self.base.column("alive")[rows[there]]
+        in_base = np.flatnonzero(there)
+        in_tail = [which for which, seq in enumerate(seqs) if seq in self._tail_row] if self._tail_row else []
+        tail_rows = np.array([self._tail_row[seqs[which]] for which in in_tail], np.int32)
+        places = {
+            self.base: (rows[in_base].astype(np.int32), in_base.tolist()),
+            self.tail: (tail_rows, in_tail),
+        }
+        return [(segment, *places[segment]) for segment in self.segments]
