@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ledger.domain.instants import UnixMs
 from recall.domain import policy
-from recall.domain.fusion import Sighting, fused_score
+from recall.domain.fusion import WORTH_KEEPING, Sighting, fused_score, match_score
 from recall.domain.policy import Weights
 from recall.domain.request import RERANKED
 from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of, states_of
@@ -38,6 +38,7 @@ class Candidate:
     facts: Facts
     sightings: dict[str, Sighting] = field(default_factory=dict)
     measured: Measured | None = None
+    match: float = 0.0  # the fused score without the signals of links and time
     fused: float = 0.0
     open: bool = True
     state: State = CURRENT
@@ -114,6 +115,7 @@ def run(
     run = gather(Run(question, weights, missing=dict(missing or {})), index)
     while _short_of_candidates(run):
         run = gather(run.widened(), index)
+    _stage(run, "state", lambda: leave_out_the_weak(run))
     _stage(run, "rerank", lambda: rerank(run, reranker))
     _stage(run, "validity", lambda: judge(run))
     _stage(run, "limit", lambda: cut(run))
@@ -194,6 +196,9 @@ def fuse(run: Run) -> None:
             method=request.fusion,
             weights=request.strategy_weights,
         )
+        candidate.match = match_score(
+            ran=run.found, words=words, cosine=cosine, weights=request.strategy_weights
+        )
     run.pool = list(run.considered.values())
     if not request.by_tag_only:
         run.pool.sort(key=lambda c: (-c.fused, c.id))
@@ -258,6 +263,29 @@ def _put_in_place(old: Candidate, new: Candidate, place: int, places: dict[str, 
     if place < places.get(new.id, place + 1):
         places[new.id] = place
         new.fused = old.fused
+
+
+def leave_out_the_weak(run: Run) -> None:
+    """Where meaning and words were fused: leave out what matches less than half as well as the best that holds.
+
+    A base by rank makes much of noise: out of sixty, the thirtieth counts half, and under the validity profile comes
+    before a good match that is a month older. What links brought in, or holds every word of the question, is no noise.
+    """
+    request = run.question.request
+    if request.fusion != "score" or request.sort != "score" or not {"lexical", "dense"} <= run.found.keys():
+        return
+    matches = {c.id: max([c.match, *(run.considered[old].match for old in c.replaces)]) for c in run.pool}
+    least = WORTH_KEEPING * max(matches.values(), default=0.0)
+    kept = []
+    for candidate in run.pool:
+        _, held, _ = candidate.measured or NOTHING_MEASURED
+        whole = len(held) == len(run.question.words)
+        if matches[candidate.id] >= least or whole or "links" in candidate.sightings:
+            candidate.pool_rank = len(kept)
+            kept.append(candidate)
+        else:
+            candidate.pool_rank, candidate.detail = None, "matches less than half as well as the best"
+    run.pool = kept
 
 
 def _sort_as_asked(run: Run) -> None:

@@ -37,14 +37,14 @@ def _of_a_word(sign: str) -> bool:
 
 
 def worth_asking(holding: dict[str, int], documents: int) -> list[str]:
-    """Drop the words that too many texts hold, but keep the two rarest; words that no text holds go too.
+    """Drop the words that too many texts hold, but keep the two rarest.
 
-    `holding` gives for each word the number of texts that hold it, out of `documents`.
+    `holding` gives for each word the number of texts that hold it, out of `documents`. Words that no text holds stay:
+    they find nothing, and are part of what was asked, so a text with one word out of five does not match wholly.
     """
     present = [word for word, count in holding.items() if count > 0]
     frequent = max(documents * FREQUENT_SHARE, FREQUENT_FLOOR)
-    kept = [word for word in present if holding[word] <= frequent]
-    if len(kept) >= 2:
-        return kept
-    rarest = sorted(present, key=lambda word: (holding[word], word))[:2]
-    return [word for word in present if word in rarest]
+    kept = {word for word in present if holding[word] <= frequent}
+    if len(kept) < 2:
+        kept = set(sorted(present, key=lambda word: (holding[word], word))[:2])
+    return [word for word, count in holding.items() if count == 0 or word in kept]
