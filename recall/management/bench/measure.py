@@ -1,6 +1,7 @@
 """One run: a server over a corpus, questions that it has not heard before, and everything measured as figures.
 
-1. Start-up: from the start of the process to `/readyz`, and to the end of the first recall.
+1. Start-up: from the start of the process to `/readyz`, and to the end of the first recall. Then the same question
+   until every worker has answered, so that memory is that of a server at work.
 2. A warm-up of other questions, then the measured ones, each asked once, so that no cache of questions flatters.
    Half are phrased in other words than the text they are about, half are words of it; four to ten words each.
    Beside the times: what the server computed for a request, which hangs less on what else the machine does, and
@@ -24,6 +25,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,6 +49,8 @@ from vault.models import Memory
 
 WARM_UP = 60
 WRITES = 5
+WAKE_ROUNDS = 10
+AWAKE = 0.03  # seconds of computing that a worker's first answer takes at least
 FEWEST, MOST = 4, 10  # words of a question
 DISTRIBUTIONS = ("django", "numpy", "onnxruntime", "orjson", "gunicorn")
 
@@ -74,8 +78,10 @@ def measure(folder: Path, built: Built, settings: Settings, *, at: UnixMs) -> di
     _, key = create_api_key("bench", scopes=["read", "write"], at=at, expires_at=at + DAY)
     connections.close_all()
     with served(folder, workers=settings.workers) as server:
+        idle = server.worker_cpu_seconds()
         first_recall_ms = _first(server, key, every[0])
-        memory = {"at_start": server.memory_mb()}
+        memory = {"after_first_recall": server.memory_mb()}
+        awake = _wake(server, key, every[0], idle=idle)
         before = _cpu(server)
         lap = ask(
             server.port,
@@ -98,6 +104,7 @@ def measure(folder: Path, built: Built, settings: Settings, *, at: UnixMs) -> di
             "recall_of_it": statistics.median(recall for _, recall in writes),
         },
         "memory_mb": memory,
+        "workers_awake": awake,
         "disk_mb": disk_mb(folder),
     }
     return {
@@ -152,9 +159,29 @@ def _question(query: str, workspace: str, settings: Settings) -> Question:
 
 def _first(server: Server, key: str, question: Question) -> float:
     """Milliseconds from the start of the server to the end of its first recall."""
-    with closing(Line(server.port, key)) as line:
+    _ask_once(server.port, key, question)
+    return (time.monotonic() - server.started) * 1000
+
+
+def _wake(server: Server, key: str, question: Question, *, idle: dict[int, float]) -> int:
+    """Ask until every worker has answered, and so has loaded what it needs; how many have.
+
+    Which worker takes a connection is chance: several at a time are tried, for some rounds.
+    """
+    awake = 0
+    for _ in range(WAKE_ROUNDS):
+        with ThreadPoolExecutor(2 * len(idle)) as pool:
+            list(pool.map(lambda _: _ask_once(server.port, key, question), range(2 * len(idle))))
+        computed = server.worker_cpu_seconds()
+        awake = sum(computed[pid] - idle.get(pid, 0.0) >= AWAKE for pid in computed)
+        if awake == len(computed):
+            break
+    return awake
+
+
+def _ask_once(port: int, key: str, question: Question) -> None:
+    with closing(Line(port, key)) as line:
         asked(line, question)
-        return (time.monotonic() - server.started) * 1000
 
 
 def _write_and_recall(

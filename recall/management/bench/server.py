@@ -46,7 +46,11 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """What all its processes have computed so far."""
-        return sum(_ticks(pid) for pid in family(self.process.pid)) / os.sysconf("SC_CLK_TCK")
+        return sum(_computed(pid) for pid in family(self.process.pid))
+
+    def worker_cpu_seconds(self) -> dict[int, float]:
+        """What each worker has computed so far, by its process id."""
+        return {pid: _computed(pid) for pid in family(self.process.pid)[1:]}
 
 
 @contextmanager
@@ -129,10 +133,10 @@ def resident_peak_mb(pid: int) -> float:
     return sum(_kilobytes(Path(f"/proc/{each}/status"), "VmHWM:") for each in family(pid)) / 1024
 
 
-def _ticks(pid: int) -> int:
-    """User and system time of a process; its name, which stands before them, may hold anything but the last bracket."""
+def _computed(pid: int) -> float:
+    """User and system time of a process in seconds; its name, which stands before them, ends at the last bracket."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_cpu_seconds() -> float:
