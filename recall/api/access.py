@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.db import connection
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
@@ -26,6 +27,18 @@ if (
     from rest_framework.views import APIView
 
 
+def key_of(secret: str) -> ApiKey | None:
+    """The key with this secret. Plain SQL: every request asks, and the ORM takes longer to ask than the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(_KEY, [ApiKey.hashed(secret)])
+        row = cursor.fetchone()
+    return None if row is None else ApiKey(*row)
+
+
+_COLUMNS = ", ".join(str(field.column) for field in ApiKey._meta.concrete_fields)
+_KEY = f"SELECT {_COLUMNS} FROM recall_apikey WHERE secret_sha256 = %s"  # noqa: S608  names of columns only
+
+
 class KeyAuthentication(BaseAuthentication):
     """`Authorization: Bearer <api key>`; unknown, expired and revoked keys are answered alike."""
 
@@ -36,7 +49,7 @@ class KeyAuthentication(BaseAuthentication):
         if kind.lower() != "bearer" or not secret:
             raise AuthenticationFailed("send the API key as: Authorization: Bearer <key>")
         at = now_ms()
-        key = ApiKey.objects.filter(secret_sha256=ApiKey.hashed(secret.strip())).first()
+        key = key_of(secret.strip())
         if key is None or not key.matches(secret.strip()) or not key.usable_at(at):
             raise AuthenticationFailed("this API key is unknown, expired or revoked")
         if (
