@@ -56,8 +56,14 @@ def remember(
 
     Without `embed` the vector is left to a later batch: for callers that hold a transaction open.
     """
-    embedded = vectors.in_time(sent.get("text")) if embed else None
+    embedded = _embedded(sent) if embed else None
     return _remember_one(sent, embedded, caller=caller, at=at, reason=reason)
+
+
+def _embedded(sent: Mapping[str, Any]) -> Vectors | None:
+    """The vectors of the text sent; one that will be refused is refused before a model reads it."""
+    text = sent.get("text")
+    return vectors.in_time(values.check_text(text)) if isinstance(text, str) else None
 
 
 def _remember_one(
@@ -266,7 +272,7 @@ def revise(
         raise Invalid("text cannot be cleared", field="text", hint="archive the memory, or erase it")
     fields = values.checked(sent)
     reason = values.checked_reason(reason)
-    embedded = vectors.in_time(fields.get("text")) if embed else None
+    embedded = _embedded(fields) if embed else None
     with transaction.atomic():
         memory = _for_writing(memory_id, caller, if_match)
         _require_not_erased(memory)
@@ -564,7 +570,7 @@ def supersede(
         raise Invalid(f"relation must be one of {', '.join(REPLACING)}", field="relation")
     if (sent is None) == (by is None):
         raise Invalid("name either text, for a new memory, or by, for a stored one", field="by")
-    embedded = None if sent is None else vectors.in_time(sent.get("text"))
+    embedded = None if sent is None else _embedded(sent)
     with transaction.atomic():
         old = _for_writing(memory_id, caller, if_match)
         if sent is not None:

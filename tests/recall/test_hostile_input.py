@@ -382,7 +382,7 @@ def test_a_word_is_found_however_its_accent_is_spelt(api: Api, spelling: str) ->
 def test_a_word_with_vowel_signs_is_one_word(api: Api) -> None:
     api.stored("हिन्दी में लिखा")
     api.stored("न")
-    assert api.texts("हिन्दी") == ["हिन्दी में लिखा"]
+    assert api.texts("हिन्दी", mode="lexical") == ["हिन्दी में लिखा"]
 
 
 NUL_FIELDS: list[tuple[str, str, dict[str, Any], str]] = [
@@ -459,15 +459,15 @@ UNKNOWN_NAMES: list[tuple[str, str, dict[str, Any], str]] = [
         "created_at_unix_ms",
     ),
     ("POST", "/v1/recall", {"query": "a", "mode": "magic"}, "mode"),
-    ("POST", "/v1/recall", {"query": "a", "mode": "dense"}, "mode"),
-    ("POST", "/v1/recall", {"query": "a", "mode": "hybrid"}, "mode"),
-    ("POST", "/v1/recall", {"query": "a", "mode": "links"}, "mode"),
-    ("POST", "/v1/recall", {"query": "a", "mode": "temporal"}, "mode"),
     ("POST", "/v1/recall", {"query": "a", "mode": "fused", "strategies": ["lexical"]}, "strategies"),
+    ("POST", "/v1/recall", {"query": "a", "mode": "dense", "strategies": ["dense"]}, "strategies"),
     ("POST", "/v1/recall", {"query": "a", "strategies": ["magic"]}, "strategies"),
-    ("POST", "/v1/recall", {"query": "a", "strategies": ["dense"]}, "strategies"),
     ("POST", "/v1/recall", {"query": "a", "strategies": []}, "strategies"),
+    ("POST", "/v1/recall", {"query": "a", "strategies": ["lexical", "lexical"]}, "strategies"),
+    ("POST", "/v1/recall", {"query": "a", "strategies": ["links", "lexical", "graph"]}, "strategies"),
     ("POST", "/v1/recall", {"query": "a", "strategy_weights": {"magic": 1}}, "strategy_weights"),
+    ("POST", "/v1/recall", {"query": "a", "strategy_weights": {"dense": -1}}, "strategy_weights"),
+    ("POST", "/v1/recall", {"query": "a", "strategy_weights": {"dense": 101}}, "strategy_weights"),
     ("POST", "/v1/recall", {"query": "a", "fusion": "sum"}, "fusion"),
     ("POST", "/v1/recall", {"query": "a", "profile": "validty"}, "profile"),
     ("POST", "/v1/recall", {"query": "a", "state_mode": "past"}, "state_mode"),
@@ -476,8 +476,23 @@ UNKNOWN_NAMES: list[tuple[str, str, dict[str, Any], str]] = [
     ("POST", "/v1/recall", {"query": "a", "sort": "random"}, "sort"),
     ("POST", "/v1/recall", {"query": "a", "start": "2026-02-01", "end": "2026-01-01"}, "end"),
     ("POST", "/v1/recall", {"query": "a", "rerank": True}, "rerank"),
-    ("POST", "/v1/recall", {"query": "a", "temporal": {"start": "2026-01-01"}}, "temporal"),
+    ("POST", "/v1/recall", {"query": "a", "rerank": True, "limit": 21}, "limit"),
+    ("POST", "/v1/recall", {"query": "a", "temporal": {}}, "temporal"),
+    ("POST", "/v1/recall", {"query": "a", "temporal": {"start": None}}, "temporal"),
+    (
+        "POST",
+        "/v1/recall",
+        {"query": "a", "temporal": {"start": "2026-01-01", "end": "2026-01-01"}},
+        "temporal.end",
+    ),
+    (
+        "POST",
+        "/v1/recall",
+        {"query": "a", "temporal": {"start": "2026-02-01", "end": "2026-01-01"}},
+        "temporal.end",
+    ),
     ("POST", "/v1/recall", {"query": "a", "temporal": {"since": 1}}, "temporal.since"),
+    ("POST", "/v1/recall", {"query": "a", "temporal": {"start": "soon"}}, "temporal.start"),
     ("POST", "/v1/recall", {"query": ""}, "query"),
     ("POST", "/v1/recall", {"query": "\u3000\t\n"}, "query"),
 ]
