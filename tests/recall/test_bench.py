@@ -451,6 +451,8 @@ def test_a_corpus_is_built_served_asked_and_reported(
     assert (figures["write_ms"]["write"] > 0, figures["write_ms"]["recall_of_it"] > 0) == (True, True)
     assert figures["workers_awake"] == 2
     assert 30 < figures["memory_mb"]["after_first_recall"] <= figures["memory_mb"]["peak"]
+    memory = figures["memory_mb"]
+    assert 0 < memory["after_questions_without_files"] < memory["after_questions"]
     assert figures["disk_mb"]["recall.sqlite3"] > 0.1
     assert figures["throughput_per_s"] > 0
     assert 0 < figures["cpu"]["server_ms_per_request"] < 1_000

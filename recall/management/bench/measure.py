@@ -7,9 +7,9 @@
    Beside the times: what the server computed for a request, which hangs less on what else the machine does, and
    how many processors others kept busy meanwhile: with more than a few tenths, times are not to be believed.
 3. A write and the recall of it in the very next request, over another connection, some times.
-4. Memory: proportional set size of all server processes after each step (the peak is the largest of these: it
-   is not read while questions are measured, which it would slow), and the kernel's own high-water mark of
-   resident pages, which counts shared ones once for every process.
+4. Memory: proportional set size of all server processes after each step, once also without the files they map. The
+   peak is the largest of these: it is not read while questions are measured, which it would slow. Beside it the
+   kernel's own high-water mark of resident pages, which counts shared ones once for every process.
 
 A run leaves what it did in the directory: records of its recalls, and the few memories that it wrote.
 """
@@ -92,6 +92,7 @@ def measure(folder: Path, built: Built, settings: Settings, *, at: UnixMs) -> di
         )
         cpu = _cpu_figures(before, _cpu(server), asked=WARM_UP + settings.questions)
         memory["after_questions"] = server.memory_mb()
+        memory["after_questions_without_files"] = server.own_memory_mb()
         writes = [_write_and_recall(server.port, key, built.plan, settings, at=at + n) for n in range(WRITES)]
         memory |= {"after_writes": server.memory_mb(), "peak": server.peak}
         memory["resident_peak"] = resident_peak_mb(server.process.pid)

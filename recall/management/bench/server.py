@@ -37,12 +37,17 @@ class Server:
 
     def memory_mb(self) -> float:
         """The memory of all its processes in MiB, pages that they share counted once (proportional set size)."""
-        now = (
-            sum(_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") for pid in family(self.process.pid))
-            / 1024
-        )
+        now = self._pss_mb("Pss:")
         self.peak = max(self.peak, now)
         return now
+
+    def own_memory_mb(self) -> float:
+        """The part of `memory_mb` that maps no file: what the kernel cannot take back and read again."""
+        return self._pss_mb("Pss_Anon:") + self._pss_mb("Pss_Shmem:")
+
+    def _pss_mb(self, name: str) -> float:
+        pids = family(self.process.pid)
+        return sum(_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), name) for pid in pids) / 1024
 
     def cpu_seconds(self) -> float:
         """What all its processes have computed so far."""
