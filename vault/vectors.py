@@ -6,10 +6,15 @@ embedded later in batches (`embed_missing`). State never depends on a vector bei
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -20,6 +25,8 @@ from vault.models import Change, Embedding, EmbeddingModel
 
 log = logging.getLogger(__name__)
 
+NO_MODEL = EmbeddingModel(pk=0, name="", dim=1)  # whose vectors are none
+
 Vectors = Any  # a float16 array (chunks, dim); the vault stores its rows' bytes and looks no further
 BATCH = 32
 
@@ -28,7 +35,11 @@ class Embedder(Protocol):
     """What the vault needs of an embedder: vectors for texts, and the name of the model they belong to."""
 
     model_id: str
-    dim: int
+
+    @property
+    def dim(self) -> int:
+        """How many numbers a vector has."""
+        ...
 
     def embed_documents(self, texts: Sequence[str], *, until: float | None = None) -> list[Vectors | None]:
         """For each text a float16 array (chunks, dim), or None if not done by the monotonic instant `until`."""
@@ -96,12 +107,30 @@ def note_changes(workspace_id: int, seqs: Sequence[int], *, fresh: bool = False)
     Change.objects.bulk_create(Change(workspace_id=workspace_id, memory_id=seq) for seq in seqs)
 
 
+# By the feed of changes, in which every memory stands: what was looked at once need not be looked at again.
 _MISSING = """
-SELECT m.seq, m.workspace_id, m.text_sha256, m.text FROM vault_memory m
-WHERE m.erased_at IS NULL AND m.seq > %s
+SELECT c.seq, m.seq, m.workspace_id, m.text_sha256, m.text
+FROM vault_change c JOIN vault_memory m ON m.seq = c.memory_id
+WHERE m.erased_at IS NULL AND c.seq > %s
 AND NOT EXISTS (SELECT 1 FROM vault_embedding e WHERE e.memory_id = m.seq AND e.model_id = %s)
-ORDER BY m.seq LIMIT %s
+ORDER BY c.seq LIMIT %s
 """
+
+
+class Missing(NamedTuple):
+    """A memory without a vector, as it was read."""
+
+    change: int
+    seq: int
+    workspace_id: int
+    text_sha256: str
+    text: str
+
+
+def newest_change() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(seq) FROM vault_change")
+        return cursor.fetchone()[0] or 0
 
 
 def count_missing(model: EmbeddingModel) -> int:
@@ -112,49 +141,69 @@ def count_missing(model: EmbeddingModel) -> int:
     return count
 
 
-def embed_missing(embedder: Embedder) -> Iterator[int]:
+@contextmanager
+def sole_embedder() -> Iterator[bool]:
+    """Whether this process may embed in batches now: two would do everything twice. A dead one's claim is freed."""
+    with (Path(settings.DATA_DIR) / "embedding.lock").open("w") as claim:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def embed_missing(embedder: Embedder, *, changed_after: int = 0, threads: int = 1) -> Iterator[int]:
     """Embed every memory that has no vector of this embedder's model, batch by batch; yields how many each did.
 
     A batch is one short transaction, after its vectors were made: killed at any moment, whole batches are there.
-    Raises EmbedderUnavailable.
+    `changed_after` leaves out what did not change since. Raises EmbedderUnavailable.
     """
     model = model_of(embedder)
-    seen = 0
-    while rows := _rows_missing(model, after=seen):
-        seen = rows[-1][0]
-        made = embedder.embed_documents([text for *_, text in rows])
-        yield _store_batch([(row, vectors) for row, vectors in zip(rows, made, strict=True)], model)
+    seen = changed_after
+    with ThreadPoolExecutor(threads) as pool:
+        while rows := _rows_missing(model, after=seen, limit=BATCH * threads):
+            seen = rows[-1].change
+            shares = [[row.text for row in rows[n::threads]] for n in range(threads)]
+            made: list[Vectors | None] = [None] * len(rows)
+            for n, share in enumerate(pool.map(embedder.embed_documents, shares)):
+                made[n::threads] = share
+            yield _store_batch(list(zip(rows, made, strict=True)), model)
 
 
-def _rows_missing(model: EmbeddingModel, *, after: int) -> list[tuple[int, int, str, str]]:
+def _rows_missing(model: EmbeddingModel, *, after: int, limit: int) -> list[Missing]:
     with connection.cursor() as cursor:
-        cursor.execute(_MISSING, [after, model.pk, BATCH])
-        rows: list[tuple[int, int, str, str]] = cursor.fetchall()
-    return rows
+        cursor.execute(_MISSING, [after, model.pk, limit])
+        return [Missing(*row) for row in cursor.fetchall()]
 
 
-def _store_batch(batch: Sequence[tuple[tuple[int, int, str, str], Vectors]], model: EmbeddingModel) -> int:
+def drop_others(model: EmbeddingModel) -> int:
+    """Take away the vectors of every other model; returns how many."""
+    return Embedding.objects.exclude(model=model).delete()[0]
+
+
+def _store_batch(batch: Sequence[tuple[Missing, Vectors | None]], model: EmbeddingModel) -> int:
     """Store a batch's vectors, but those of texts that were changed, erased or embedded meanwhile."""
     with transaction.atomic():
         standing = _standing([row for row, _ in batch], model)
-        kept = [(row, vectors) for row, vectors in batch if row[0] in standing and vectors is not None]
-        store(((row[0], vectors) for row, vectors in kept), model=model)
+        kept = [(row, made) for row, made in batch if row.seq in standing and made is not None]
+        store(((row.seq, made) for row, made in kept), model=model)
         by_workspace: dict[int, list[int]] = {}
-        for (seq, workspace_id, _, _), _ in kept:
-            by_workspace.setdefault(workspace_id, []).append(seq)
+        for row, _ in kept:
+            by_workspace.setdefault(row.workspace_id, []).append(row.seq)
         for workspace_id, seqs in by_workspace.items():
             note_changes(workspace_id, seqs)
     return len(kept)
 
 
-def _standing(rows: Sequence[tuple[int, int, str, str]], model: EmbeddingModel) -> set[int]:
+def _standing(rows: Sequence[Missing], model: EmbeddingModel) -> set[int]:
     """Which rows still hold the text that was read, and no vector."""
-    sql = (
-        "SELECT m.seq FROM vault_memory m WHERE m.erased_at IS NULL AND ("
-        + " OR ".join(["(m.seq = %s AND m.text_sha256 = %s)"] * len(rows))
-        + ") AND NOT EXISTS (SELECT 1 FROM vault_embedding e WHERE e.memory_id = m.seq AND e.model_id = %s)"
-    )
-    params: list[Any] = [value for seq, _, sha256, _ in rows for value in (seq, sha256)]
+    sql = """
+    SELECT m.seq FROM json_each(%s) AS asked JOIN vault_memory m ON m.seq = asked.value ->> 0
+    WHERE m.text_sha256 = asked.value ->> 1 AND m.erased_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM vault_embedding e WHERE e.memory_id = m.seq AND e.model_id = %s)
+    """
+    asked = json.dumps([[row.seq, row.text_sha256] for row in rows])
     with connection.cursor() as cursor:
-        cursor.execute(sql, [*params, model.pk])
+        cursor.execute(sql, [asked, model.pk])
         return {row[0] for row in cursor.fetchall()}

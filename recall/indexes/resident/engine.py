@@ -29,11 +29,10 @@ from vault import vectors
 from vault.domain.access import Scope
 from vault.domain.facts import Facts
 from vault.fulltext import TOKENIZER, terms_of_word
-from vault.models import EmbeddingModel, Workspace
+from vault.models import Workspace
 from vault.queries import snapshot, workspaces_in
 
 K1, B = 1.2, 0.75
-NO_MODEL = EmbeddingModel(pk=0, name="", dim=1)  # whose vectors are none
 
 
 class ResidentIndex:
@@ -63,7 +62,7 @@ class ResidentIndex:
                         return
 
     def _caught_up(self, workspaces: Sequence[Workspace], *, kept: bool) -> bool:
-        model = vectors.known_model() or NO_MODEL
+        model = vectors.known_model() or vectors.NO_MODEL
         self._open = self._kept if kept else {}
         self._asked = {}
         ready = True

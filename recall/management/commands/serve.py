@@ -24,6 +24,7 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseExc
 from gunicorn.workers.gthread import ThreadWorker
 
 from ledger import triggers
+from recall import upkeep
 
 CHECKPOINT_SECONDS = 2
 log = logging.getLogger(__name__)
@@ -53,15 +54,17 @@ class QuietWorker(ThreadWorker):
             client.sendall((head + body).encode())
 
 
-def keep_the_log_short(worker: Any) -> None:  # noqa: ARG001  gunicorn's signature
-    """Move SQLite's write-ahead log into the database beside the requests, so that none has to wait for it.
-
-    Passive: it never blocks a reader or a writer. Where it falls behind, a commit does it (settings.DATABASES).
-    """
-    threading.Thread(target=_checkpoints, name="checkpoints", daemon=True).start()
+def work_beside_the_requests(worker: Any) -> None:  # noqa: ARG001  gunicorn's signature
+    """Start the threads that do what no request should wait for."""
+    for name, work in (("warm", upkeep.warm), ("upkeep", upkeep.follow), ("checkpoints", _checkpoints)):
+        threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def _checkpoints() -> None:
+    """Move SQLite's write-ahead log into the database.
+
+    Passive: it never blocks a reader or a writer. Where it falls behind, a commit does it (settings.DATABASES).
+    """
     while True:
         time.sleep(CHECKPOINT_SECONDS)
         try:
@@ -114,7 +117,7 @@ class Command(BaseCommand):
                 "workers": options["workers"],
                 "threads": options["threads"],
                 "worker_class": QuietWorker,
-                "post_worker_init": keep_the_log_short,
+                "post_worker_init": work_beside_the_requests,
                 "keepalive": 75,
                 "preload_app": True,  # once, before the workers fork: they share what was loaded
                 "graceful_timeout": 5,  # a worker that missed the signal is not waited for longer

@@ -17,7 +17,9 @@ from tqdm import tqdm
 from ledger.clock import now_ms
 from ledger.domain.actors import Actor
 from ledger.domain.refusals import Refused
+from vault import vectors
 from vault.domain.access import Reach
+from vault.domain.embedding import EmbedderUnavailable
 from vault.importers.run import FORMATS, Import, finish, on_a_copy, started
 from vault.models import ImportRun
 from vault.services import Caller
@@ -40,14 +42,21 @@ class Command(BaseCommand):
             action="store_true",
             help="say what would happen, on a temporary copy of the database",
         )
+        parser.add_argument(
+            "--no-vectors",
+            action="store_true",
+            help="leave the vectors to a server or to reindex; until then the rows are found by words only",
+        )
 
-    def handle(self, *, file: Path, format: str, workspace: str | None, dry_run: bool, **_: Any) -> None:
+    def handle(
+        self, *, file: Path, format: str, workspace: str | None, dry_run: bool, no_vectors: bool, **_: Any
+    ) -> None:
         if not file.exists():
             raise CommandError(f"there is no such file: {file}", returncode=USAGE)
         job = Import(file, FORMATS[format], workspace, _caller(), now_ms)
         try:
             with on_a_copy() if dry_run else nullcontext():
-                self._import(job, dry_run=dry_run)
+                self._import(job, dry_run=dry_run, embed=not (dry_run or no_vectors))
         except OperationalError as error:
             raise CommandError(
                 f"the database is busy ({error}); what was committed stays: run the same command again to go on",
@@ -56,7 +65,7 @@ class Command(BaseCommand):
         except (Refused, OSError) as error:
             raise CommandError(f"{file}: {error}", returncode=USAGE) from error
 
-    def _import(self, job: Import, *, dry_run: bool) -> None:
+    def _import(self, job: Import, *, dry_run: bool, embed: bool) -> None:
         total = job.format.count(job.source)
         run = started(job)
         if run.finished_at is not None:
@@ -66,8 +75,25 @@ class Command(BaseCommand):
         with tqdm(total=total, initial=run.rows_done, unit=" rows", file=sys.stderr, disable=None) as bar:
             run = finish(run, job, progress=bar.update)
         self._report(run, dry_run=dry_run)
+        if embed:
+            self._embed()
         if run.refused_count:
             raise SystemExit(1)
+
+    def _embed(self) -> None:
+        """Make the vectors of what was imported, unless a server is at it."""
+        with vectors.sole_embedder() as mine:
+            if not mine:
+                self.stdout.write("The running server embeds them in the background.")
+                return
+            try:
+                embedder = vectors.installed()
+                total = vectors.count_missing(vectors.model_of(embedder))
+                with tqdm(total=total, unit=" texts", desc="embedding", file=sys.stderr, disable=None) as bar:
+                    for done in vectors.embed_missing(embedder, threads=os.cpu_count() or 1):
+                        bar.update(done)
+            except EmbedderUnavailable as error:
+                self.stdout.write(f"They have no vectors yet, and are found by words only: {error}")
 
     def _report(self, run: ImportRun, *, dry_run: bool) -> None:
         for refusal in run.refused:

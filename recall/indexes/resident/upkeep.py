@@ -1,0 +1,26 @@
+"""Keeping the files of large workspaces near the database, so that no process has a long way to catch up."""
+
+from __future__ import annotations
+
+from recall.indexes.resident import files, reading
+from recall.indexes.resident.shelf import FILED, long_tail
+from vault import vectors
+from vault.models import Workspace
+from vault.queries import snapshot
+
+
+def behind() -> list[Workspace]:
+    """The large workspaces whose files are missing, or half as far behind as a process would put up with."""
+    return [
+        workspace
+        for workspace in Workspace.objects.filter(memories__gte=FILED).order_by("name")
+        if reading.outstanding(workspace.pk, after=files.newest_mark(workspace))
+        > long_tail(workspace.memories) // 2
+    ]
+
+
+def renew(workspace: Workspace) -> None:
+    """Write a workspace's files anew. Raises OSError."""
+    model = vectors.known_model() or vectors.NO_MODEL
+    with files.sole_writer(workspace), snapshot():
+        files.write(workspace, model)
