@@ -101,7 +101,7 @@ def answer_json(run: Run, *, recall_id: str) -> dict[str, Any]:
         "anchor_unix_ms": run.question.anchor.at,
         "outcome": outcome_json(run),
         "count": len(run.served),
-        "results": [_hit_json(candidate, run) for candidate in run.served],
+        "results": [hit_json(candidate, run) for candidate in run.served],
     }
     if request.current_only:
         answer["state_filter"] = _state_filter_json(run)
@@ -139,12 +139,12 @@ def _why_missing(run: Run) -> str:
 def _why_empty(run: Run) -> str:
     if not run.considered:
         return "no memory in scope matches"
-    if run.suppressed and not run.pool:
-        return f"{len(run.suppressed)} matched, and none of them is current"
+    if not run.pool:
+        return f"{len(run.considered)} matched, and none of them is current"
     return "the first hit alone is larger than max_tokens"
 
 
-def _hit_json(candidate: Candidate, run: Run) -> dict[str, Any]:
+def hit_json(candidate: Candidate, run: Run) -> dict[str, Any]:
     request = run.question.request
     score: dict[str, float] = {"base": candidate.base, "final": candidate.final}
     if request.reorders:

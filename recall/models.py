@@ -124,6 +124,11 @@ class RecallRecord(models.Model):
         raise AppendOnly("recall records are never deleted")
 
     @property
+    def wordless(self) -> str:
+        """What stands for a question that has no words."""
+        return "(projection)" if self.mode == "projection" else "(by tag or category)"
+
+    @property
     def warning_codes(self) -> list[str]:
         return self.warnings.split()
 

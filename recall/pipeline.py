@@ -9,7 +9,7 @@ stores exactly that. Nothing here reads the clock, except to time the stages, or
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,10 +17,21 @@ from ledger.domain.instants import UnixMs
 from recall.domain import policy
 from recall.domain.fusion import WORTH_KEEPING, Sighting, fused_score, match_score
 from recall.domain.policy import Weights
+from recall.domain.projecting import tokens_in
 from recall.domain.request import RERANKED
-from recall.domain.state import CURRENT, LONG_CHAIN, State, Successions, state_of, states_of
+from recall.domain.state import (
+    CURRENT,
+    LONG_CHAIN,
+    REASONS,
+    Reason,
+    State,
+    Successions,
+    standing_reason,
+    state_of,
+    states_of,
+)
 from recall.domain.validity import Validity, grade_in_state
-from recall.indexes import LINKED, Index, Measured, Question
+from recall.indexes import FALLEN, LINKED, OPEN, Index, Measured, Question
 from recall.rerankers import Reranker, RerankerUnavailable
 from recall.strategies import IN_ORDER, Asking, Sighted
 from vault.domain.facts import Facts
@@ -28,6 +39,9 @@ from vault.domain.links import Edge
 from vault.models import Memory
 from vault.queries import Chains, chains_from, memories_by_id
 
+FALLEN_FOR: Mapping[Reason | None, State] = {
+    reason: CURRENT if reason is None else State(current=False, reason=reason) for reason in (None, *REASONS)
+}
 NOTHING_MEASURED = Measured(0.0, (), None)
 
 
@@ -40,7 +54,7 @@ class Candidate:
     measured: Measured | None = None
     match: float = 0.0  # the fused score without the signals of links and time
     fused: float = 0.0
-    open: bool = True
+    pool: int = OPEN
     state: State = CURRENT
     replaces: list[str] = field(default_factory=list)
     came_by: Edge | None = None
@@ -112,7 +126,26 @@ def run(
     missing: Mapping[str, str] | None = None,
 ) -> Run:
     """Answer a question; the caller holds the index open around it. `missing` names strategies that cannot look."""
-    run = gather(Run(question, weights, missing=dict(missing or {})), index)
+    return finish(gather(Run(question, weights, missing=dict(missing or {})), index), index, reranker)
+
+
+def run_together(runs: Sequence[Run], *, index: Index, reranker: Reranker | None = None) -> list[Run]:
+    """Answer several questions, whose chains of replacements are walked together: once for each instant that links
+    are seen at."""
+    for run in runs:
+        find(run, index)
+    by_instant: dict[UnixMs | None, list[Run]] = {}
+    for run in runs:
+        by_instant.setdefault(run.question.anchor.until, []).append(run)
+    for members in by_instant.values():
+        chains = chains_of(members)
+        for run in members:
+            hold(run, index, chains)
+    return [finish(run, index, reranker) for run in runs]
+
+
+def finish(run: Run, index: Index, reranker: Reranker | None) -> Run:
+    """The stages from gathered candidates to hits."""
     while _short_of_candidates(run):
         run = gather(run.widened(), index)
     _stage(run, "state", lambda: leave_out_the_weak(run))
@@ -125,10 +158,19 @@ def run(
 
 def gather(run: Run, index: Index) -> Run:
     """The stages that bring candidates and leave those that hold."""
+    find(run, index)
+    hold(run, index)
+    return run
+
+
+def find(run: Run, index: Index) -> None:
     _stage(run, "retrieve", lambda: retrieve(run, index))
     _stage(run, "fuse", lambda: fuse(run))
-    _stage(run, "state", lambda: keep_what_holds(run, index))
-    return run
+
+
+def hold(run: Run, index: Index, chains: Chains | None = None) -> None:
+    """Current state. `chains` are those of its candidates, where they were walked already."""
+    _stage(run, "state", lambda: keep_what_holds(run, index, chains_of([run]) if chains is None else chains))
 
 
 def _short_of_candidates(run: Run) -> bool:
@@ -183,7 +225,7 @@ def fuse(run: Run) -> None:
         for rank, (hit, score, reason) in enumerate(found, start=1):
             candidate = run.considered.get(hit.facts.id)
             if candidate is None:
-                candidate = run.considered[hit.facts.id] = Candidate(hit.facts, open=hit.open)
+                candidate = run.considered[hit.facts.id] = Candidate(hit.facts, pool=hit.pool)
             candidate.sightings[strategy] = Sighting(rank, score, reason)
     for candidate in run.considered.values():
         candidate.measured = run.measured.get(candidate.id)
@@ -207,9 +249,15 @@ def fuse(run: Run) -> None:
 # --------------------------------------------------------------------------------------------------- state
 
 
-def keep_what_holds(run: Run, index: Index) -> None:
+def chains_of(runs: Sequence[Run]) -> Chains:
+    """The chains behind the candidates that a replacing edge leaves, of questions that see the same links."""
+    linked = {c.id for run in runs for c in run.pool if c.pool == LINKED}
+    return chains_from(linked, until=runs[0].question.anchor.until) if linked else Chains((), {})
+
+
+def keep_what_holds(run: Run, index: Index, chains: Chains) -> None:
     """Take out what is not current, and put what replaced it in its place (behaviour.md, section 3)."""
-    chains, successions = _resolve(run)
+    successions = _resolve(run, chains)
     replacements = {c.state.replacement_id for c in run.pool if c.state.replacement_id is not None}
     allowed = index.matching(run.question, replacements)
     run.outside_filters = replacements - allowed
@@ -220,17 +268,19 @@ def keep_what_holds(run: Run, index: Index) -> None:
         candidate.pool_rank = rank
 
 
-def _resolve(run: Run) -> tuple[Chains, Successions]:
-    """The state of every doubtful candidate, in one query; an open one is current by definition."""
+def _resolve(run: Run, chains: Chains) -> Successions:
+    """The state of every candidate: an open one is current, and a fallen one is what its own fields say."""
     anchor = run.question.anchor
-    doubtful = [c for c in run.pool if not c.open]
-    chains = chains_from((c.id for c in doubtful), until=anchor.until) if doubtful else Chains((), {})
+    linked = [c for c in run.pool if c.pool == LINKED]
     successions = Successions(chains.edges, anchor)
-    states = states_of((c.id for c in doubtful), chains.facts, successions, anchor)
-    for candidate in doubtful:
+    states = states_of((c.id for c in linked), chains.facts, successions, anchor)
+    for candidate in linked:
         candidate.state = states[candidate.id]
         _warn_of_state(run, candidate)
-    return chains, successions
+    for candidate in run.pool:
+        if candidate.pool == FALLEN:
+            candidate.state = FALLEN_FOR[standing_reason(candidate.facts, anchor)]
+    return successions
 
 
 def _suppress(run: Run, chains: Chains, successions: Successions, allowed: set[str]) -> None:
@@ -246,7 +296,7 @@ def _suppress(run: Run, chains: Chains, successions: Successions, allowed: set[s
         new = run.considered.get(state.replacement_id)
         if new is None:
             new_state = state_of(state.replacement_id, chains.facts, successions, anchor)
-            new = Candidate(chains.facts[state.replacement_id], state=new_state, injected=True, open=False)
+            new = Candidate(chains.facts[state.replacement_id], state=new_state, injected=True, pool=LINKED)
         if not new.state.current:
             continue
         run.considered[new.id] = new
@@ -276,7 +326,7 @@ def leave_out_the_weak(run: Run) -> None:
         return
     matches = {c.id: max([c.match, *(run.considered[old].match for old in c.replaces)]) for c in run.pool}
     least = WORTH_KEEPING * max(matches.values(), default=0.0)
-    kept = []
+    kept: list[Candidate] = []
     for candidate in run.pool:
         _, held, _ = candidate.measured or NOTHING_MEASURED
         whole = len(held) == len(run.question.words)
@@ -371,6 +421,11 @@ def pack(run: Run) -> None:
                 left_out.verdict = "over_budget"
             run.served = run.served[:place]
             break
+    mark_served(run)
+
+
+def mark_served(run: Run) -> None:
+    """Number what is served, and say what is odd about it."""
     for position, candidate in enumerate(run.served, start=1):
         candidate.position, candidate.verdict, candidate.detail = position, "served", ""
         if candidate.state.inactive:
@@ -380,8 +435,8 @@ def pack(run: Run) -> None:
 
 
 def tokens_of(text: str) -> int:
-    """An estimate without a model's tokenizer: four bytes of UTF-8 a token, rounded up."""
-    return -(-len(text.encode()) // 4)
+    """An estimate, without a model's tokenizer."""
+    return tokens_in(len(text.encode()))
 
 
 def anchored(given: UnixMs | None, *, now: UnixMs) -> tuple[UnixMs, bool]:

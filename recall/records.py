@@ -341,6 +341,11 @@ class Stored:
         return stored
 
     @property
+    def hits(self) -> list[dict[str, Any]]:
+        """Every hit that was served, in order of rank."""
+        return hits_in(self.answer)
+
+    @property
     def digest_holds(self) -> bool:
         """Whether the stored answer still is the one whose digest was written beside it."""
         return digest_of(self.answer, self.document["text_sha256"]) == self.row.digest

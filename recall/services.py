@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -44,13 +45,13 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
 
     Everything is read from one snapshot of the database; the record is one short transaction after it.
     """
-    _require_runnable(request)
+    require_runnable(request)
     index = installed_index()
     scope = scope_of(request.workspace, caller.reach)
     anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
     timings_us: dict[str, int] = {}
     with timed(timings_us, "embed"):
-        vector, missing = _embedded(request)
+        ((vector, missing),) = embedded([request])
     with index.opened(scope) as workspaces:
         question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
         finished = run(question, index=index, reranker=rerankers.installed(), missing=missing)
@@ -58,21 +59,36 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
     return records.write(finished, caller=caller, surface=surface, at=at, engine=engine_of(index))
 
 
-def _require_runnable(request: RecallRequest) -> None:
+def require_runnable(request: RecallRequest) -> None:
+    """Refuse what this installation has no engine for; raises Invalid."""
     if request.rerank and rerankers.installed() is None:
         raise Invalid(
             "no reranker is installed", field="rerank", code="rerank_unavailable", hint="leave it out"
         )
 
 
-def _embedded(request: RecallRequest) -> tuple[Vector | None, dict[str, str]]:
-    """The question's vector if a strategy needs one; without an embedder, which strategy is missing, and why."""
-    if request.by_tag_only or not {"dense", "links"} & set(request.strategies):
-        return None, {}
-    try:
-        return embedders.installed().embed_query(request.query), {}
-    except EmbedderUnavailable as error:
-        return None, {"dense": str(error)} if "dense" in request.strategies else {}
+def embedded(requests: Sequence[RecallRequest]) -> list[tuple[Vector | None, dict[str, str]]]:
+    """For each question its vector if a strategy needs one, all in one call of the embedder; without an embedder, which
+    strategy is missing, and why."""
+    wanting = [_needs_vector(request) for request in requests]
+    texts = list(dict.fromkeys(r.query for r, wants in zip(requests, wanting, strict=True) if wants))
+    vectors, why = dict[str, Vector](), ""
+    if texts:
+        try:
+            vectors = dict(zip(texts, embedders.installed().embed_queries(texts), strict=True))
+        except EmbedderUnavailable as error:
+            why = str(error)
+    return [
+        (
+            vectors.get(request.query) if wants else None,
+            {"dense": why} if wants and not vectors and "dense" in request.strategies else {},
+        )
+        for request, wants in zip(requests, wanting, strict=True)
+    ]
+
+
+def _needs_vector(request: RecallRequest) -> bool:
+    return not request.by_tag_only and bool({"dense", "links"} & set(request.strategies))
 
 
 def engine_of(index: Index) -> dict[str, str]:

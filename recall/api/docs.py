@@ -48,19 +48,23 @@ NOTES = {
     "at": "RFC 3339 instant; left out: now",
     "by": "a stored memory's id, instead of text",
     "created_at": "left out: now; may lie in the past",
+    "categories": "only memories of any of these",
     "current_only": "false: the history view, everything marked and nothing left out",
     "cursor": "from next or previous of an answer",
     "depth": "1 to 3",
     "end": "only memories created before it",
     "expires_at": "what it says may be wrong from here on",
     "external_id": "yours; unique in its workspace",
+    "fuse": "one answer out of all, by reciprocal rank fusion",
     "from": "a memory's id; in a list of recalls: an instant",
     "grade": "recalls that served a hit so graded",
+    "include_history": "also what no longer, or not yet, holds; in a list of its own",
     "limit": "1 to 200",
     "max_tokens": "hits are served until their texts reach it",
     "profile": "default, or validity: re-ranked by base × multiplier, and annotated",
     "q": "a part of the text",
     "query_time_unix_ms": "the instant to judge at; left out: now",
+    "queries": "1 to 50 bodies of POST /v1/recall; each is answered and recorded by itself",
     "reason": "kept in the ledger",
     "start": "only memories created at or after it",
     "state": "current or all",
@@ -69,16 +73,19 @@ NOTES = {
     "t_invalid": "holds until here, exclusive",
     "t_valid": "holds from here on",
     "tags_match": "any, all, any_strict, all_strict or exact; the strict ones leave out untagged memories",
+    "task": "what the agent is about to do: what is near to it comes first",
     "trace": "how each strategy found what",
     "validity_annotate": "grade each row without re-ranking",
     "workspace": "left out: every one the key may read; empty: global",
 }
 
+SPELT_OUT = 6  # an object of more fields is one that has its own table
 METHODS = ("get", "post", "patch", "put", "delete")
 GROUPS = {
     "memories": "Memories",
     "links": "Links",
     "recall": "Recall",
+    "projection": "Projection",
     "recalls": "Records of recalls",
     "events": "The ledger",
     "quality": "Data quality",
@@ -249,7 +256,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         return " or ".join(kind)
     if kind == "array":
         return f"list of {_type(schema.get('items', {}))}"
-    if kind == "object" and "properties" in schema:
+    if kind == "object" and 0 < len(schema.get("properties", ())) <= SPELT_OUT:
         return "object of " + ", ".join(schema["properties"])
     return str(kind)
 
@@ -286,6 +293,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "memories_create": {"text": "Deploys are allowed until four.", "workspace": "ops", "tags": ["deploy"]},
     "links_create": {"from": "mem_…", "to": "mem_…", "type": "EVOLVED_INTO", "reason": "The rule changed"},
     "recall": {"query": "When are deploys allowed?", "workspace": "ops", "profile": "validity"},
+    "projection": {"workspace": "ops", "task": "Deploy the new version", "max_tokens": 1000},
 }
 
 

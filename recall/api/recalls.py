@@ -15,13 +15,14 @@ from recall import services
 from recall.api.access import caller_of
 from recall.api.arguments import ANY, check_search, instant_of, paged_links, query_of
 from recall.api.parsing import query_lists
+from recall.batches import recall_batch
 from recall.domain.request import OUTCOMES, PROFILES
 from recall.domain.validity import GRADES
 from recall.models import RecallRecord
 from recall.paging import page_of, parse_cursor, parse_limit
 from recall.queries import records_of
 from recall.records import Stored, record_for
-from recall.shapes import RecallBody, parse, parse_query
+from recall.shapes import BatchBody, RecallBody, parse, parse_query
 from vault.domain import values
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -53,6 +54,19 @@ class Recall(APIView):
 
     def _answer(self, request: Request, body: RecallBody) -> Response:
         answer = services.recall(body.request(), caller=caller_of(request), surface="api", at=now_ms())
+        return Response(answer, headers=NO_STORE)
+
+
+class RecallBatch(APIView):
+    """Ask several questions at once, each on its own terms and anchor; with fuse, one answer merged from theirs."""
+
+    scopes = {"POST": "read"}
+
+    @extend_schema(operation_id="recall_batch", request=BatchBody, responses={200: ANY})
+    def post(self, request: Request) -> Response:
+        query_of(request, ())
+        batch = parse(BatchBody, request.data).request()
+        answer = recall_batch(batch, caller=caller_of(request), surface="api", at=now_ms())
         return Response(answer, headers=NO_STORE)
 
 

@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from recall.api import docs, errors, memories, operations, recalls
+from recall.api import docs, errors, memories, operations, projections, recalls
 
 urlpatterns = [
     path("memories", memories.Memories.as_view()),
@@ -17,6 +17,8 @@ urlpatterns = [
     path("links", memories.Links.as_view()),
     path("links/<str:link_id>", memories.OneLink.as_view()),
     path("recall", recalls.Recall.as_view()),
+    path("recall/batch", recalls.RecallBatch.as_view()),
+    path("projection", projections.Projection.as_view()),
     path("recalls", recalls.Recalls.as_view()),
     path("recalls/<str:recall_id>", recalls.OneRecall.as_view()),
     path("events", operations.Events.as_view()),

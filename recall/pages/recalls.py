@@ -73,7 +73,7 @@ class Hit:
     final: float
     applied: bool
     moved: int
-    sources: dict[str, list[float]]
+    sources: dict[str, list[Any]]  # rank, score and reason, by strategy
     match_type: str
     replaces: list[Other]
     replacement: Other | None
@@ -103,8 +103,9 @@ class Hit:
             return "in place of what it replaces"
         if self.match_type == "tag":
             return "matched by tag or category"
-        rank, _ = self.sources.get("lexical", (None, None))
-        return f"matched by words, rank {rank:g}" if rank is not None else self.match_type
+        if "lexical" not in self.sources:
+            return self.match_type
+        return f"matched by words, rank {self.sources['lexical'][0]:g}"
 
     @property
     def inline(self) -> bool:
@@ -123,9 +124,7 @@ def hits_of(stored: Stored, texts: Mapping[str, str]) -> list[Hit]:
     weights = Weights(**stored.document["policy"]["weights"])
     rows = {row["id"]: row for row in stored.candidates if row["position"] is not None}
     others = _others(stored, texts)
-    return [
-        _hit(sent, rows[sent["memory"]["id"]], weights, stored, others) for sent in stored.answer["results"]
-    ]
+    return [_hit(sent, rows[sent["memory"]["id"]], weights, stored, others) for sent in stored.hits]
 
 
 def _others(stored: Stored, texts: Mapping[str, str]) -> dict[str, Other]:
@@ -138,7 +137,7 @@ def _named(stored: Stored) -> set[str]:
     """The ids of what the page tells in words beside the hits: left out, replaced, replacing."""
     left_out = _left_out(stored)[:SHOWN]
     named = {row["id"] for row in left_out}
-    for sent in stored.answer["results"]:
+    for sent in stored.hits:
         named |= {*sent["state_replaces"], sent["memory"]["state"].get("replacement_id", "")}
     return named | {row["detail"] for row in left_out if row["verdict"] == "replaced_by"}
 
@@ -159,7 +158,7 @@ def _hit(
         multiplier=row["multiplier"],
         final=row["final"],
         applied=applied,
-        moved=row["pool_rank"] + 1 - sent["rank"],
+        moved=0 if row["pool_rank"] is None else row["pool_rank"] + 1 - sent["rank"],
         sources=row["strategies"],
         match_type=sent["match_type"],
         replaces=[others[id_] for id_ in row["replaces"] if id_ in others],
@@ -196,7 +195,7 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
         "ranking_warning": ranking_warning(every),
         "scope": _scope_in_words(stored),
         "took_ms": f"{stored.row.total_us / 1000:.1f}",
-        "rerun": _as_form(stored.document["request"]),
+        "rerun": _as_form(stored.document["request"]) if "query" in stored.document["request"] else None,
         "not_current": [_told(row, others) for row in left_out[:SHOWN] if row["verdict"] in NOT_CURRENT],
         "unserved": [_told(row, others) for row in left_out[:SHOWN] if row["verdict"] not in NOT_CURRENT],
         "left_out_shown": len(left_out[:SHOWN]),

@@ -1,0 +1,174 @@
+"""Projection: what an agent should have before it starts, without a question (rules: domain/projecting.py).
+
+The work is bounded whatever the size of a workspace: the newest `CANDIDATES` that hold and as many doubtful ones are
+looked at, and of a task what a recall of its words would consider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ledger.domain.instants import UnixMs
+from recall import records
+from recall.answers import hit_json, outcome_json
+from recall.domain.projecting import LISTS, List, base_of, list_of, order, packed, tokens_in
+from recall.domain.request import ProjectionRequest, RecallRequest
+from recall.domain.state import Anchor
+from recall.domain.words import words_of
+from recall.indexes import Index, Question
+from recall.pipeline import (
+    Candidate,
+    Run,
+    anchored,
+    fuse,
+    hold,
+    judge,
+    leave_out_the_weak,
+    mark_served,
+    retrieve,
+    timed,
+)
+from recall.services import embedded, engine_of, installed_index
+from recall.strategies import Sighted
+from vault.domain.access import scope_of
+from vault.queries import memories_by_id, sizes_of
+from vault.services import Caller
+
+CANDIDATES = 2000  # of those that hold, and as many of the others: the most that a pool takes
+
+
+def project(asked: ProjectionRequest, *, caller: Caller, surface: str, at: UnixMs) -> dict[str, Any]:
+    """What holds, within the token budget, and the record of it; the answer is the JSON of api.md. Raises Refused."""
+    request = RecallRequest(
+        query=asked.task or "",
+        workspace=asked.workspace,
+        mode="projection",
+        profile="validity",
+        query_time_unix_ms=asked.query_time_unix_ms,
+        categories=asked.categories,
+        max_tokens=asked.max_tokens,
+    )
+    index, scope = installed_index(), scope_of(asked.workspace, caller.reach)
+    anchor = Anchor(*anchored(asked.query_time_unix_ms, now=at))
+    timings_us: dict[str, int] = {}
+    with timed(timings_us, "embed"):
+        ((vector, missing),) = embedded([request])
+    with index.opened(scope) as workspaces:
+        question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
+        run = gathered(Run(question, missing=missing, timings_us=timings_us), index)
+        with timed(timings_us, "validity"):
+            judge(run)
+            lists = weighed(run, asked)
+        with timed(timings_us, "budget"):
+            spent = fill(run, lists, budget=asked.max_tokens)
+    # Current state was decided for all; what the record says of the view is what was asked for.
+    run.question = replace(question, request=replace(request, current_only=not asked.include_history))
+    return records.write(
+        run,
+        caller=caller,
+        surface=surface,
+        at=at,
+        engine=engine_of(index),
+        answer_of=partial(_answer_json, asked=asked, lists=lists, spent=spent),
+        asked=asked.as_dict(),
+    )
+
+
+def gathered(run: Run, index: Index) -> Run:
+    """What the task's words and vector find, and whatever matches the filters, newest first; then its state."""
+    question = run.question
+    with timed(run.timings_us, "retrieve"):
+        if not question.request.by_tag_only:
+            retrieve(run, index)
+        everything = replace(question, request=replace(question.request, query="", limit=CANDIDATES))
+        listed = index.by_filters(everything)
+        run.found["filters"] = [Sighted(found, 0.0, "matches the filters") for found in listed]
+    of_each = [sum(found.open for found in listed), sum(not found.open for found in listed)]
+    if max(of_each) >= everything.pool:
+        run.warnings["candidates_cut"] = (
+            f"Only the newest {everything.pool:,} were considered; there may be more"
+        )
+    with timed(run.timings_us, "fuse"):
+        fuse(run)
+    hold(run, index)
+    return run
+
+
+def weighed(run: Run, asked: ProjectionRequest) -> dict[str, List]:
+    """Score every candidate, and order the pool; gives the list that each candidate belongs to, by id."""
+    near = _near(run) if asked.task is not None else {}
+    for candidate in run.considered.values():
+        place = near.get(candidate.id)
+        candidate.base = base_of(place, near=len(near), has_task=asked.task is not None)
+        candidate.final = candidate.base * candidate.graded.multiplier
+    run.pool.sort(key=lambda c: (c.id not in near, near.get(c.id, 0), -c.graded.multiplier, c.id))
+    for rank, candidate in enumerate(run.pool):
+        candidate.pool_rank = rank
+    lists: dict[str, List] = {}
+    for candidate in run.considered.values():
+        name = list_of(candidate.graded.grade, candidate.state, include_history=asked.include_history)
+        if name is not None:
+            lists[candidate.id] = name
+    return lists
+
+
+def _near(run: Run) -> dict[str, int]:
+    """What a recall of the task would keep, by id its place: the rest of the pool is not near."""
+    pool = run.pool
+    leave_out_the_weak(run)
+    near = [candidate.id for candidate in run.pool if candidate.fused > 0]
+    run.pool = pool
+    return {memory_id: place for place, memory_id in enumerate(near)}
+
+
+def fill(run: Run, lists: Mapping[str, List], *, budget: int) -> int:
+    """Serve in order until the budget is full; gives the tokens spent."""
+
+    def place(candidate: Candidate) -> tuple[Any, ...]:
+        by_validity = order(
+            candidate.final, candidate.graded.multiplier, candidate.facts.created_at, candidate.id
+        )
+        return LISTS.index(lists[candidate.id]), *by_validity
+
+    offered = sorted((run.considered[memory_id] for memory_id in lists), key=place)
+    within_reach = offered[: budget + 1]  # no text takes less than one token
+    sizes = sizes_of([candidate.id for candidate in within_reach])
+    count, spent = packed((tokens_in(sizes[candidate.id]) for candidate in within_reach), budget=budget)
+    for candidate in offered[count:]:
+        candidate.verdict, candidate.detail = "over_budget", ""
+    run.served = offered[:count]
+    run.memories = memories_by_id([candidate.id for candidate in run.served], run.question.workspaces)
+    mark_served(run)
+    return spent
+
+
+def _answer_json(
+    run: Run, *, recall_id: str, asked: ProjectionRequest, lists: Mapping[str, List], spent: int
+) -> dict[str, Any]:
+    holding = [candidate for candidate in run.served if lists[candidate.id] != "history"]
+    return {
+        "recall_id": recall_id,
+        "workspace": asked.workspace,
+        "anchor_unix_ms": run.question.anchor.at,
+        "task": asked.task,
+        "outcome": outcome_json(replace(run, served=holding)),
+        "tokens": {"budget": asked.max_tokens, "spent": spent},
+        **{name: [_hit_json(c, run) for c in run.served if lists[c.id] == name] for name in LISTS},
+        "warnings": [{"code": code, "message": text} for code, text in sorted(run.warnings.items())],
+    }
+
+
+def _hit_json(candidate: Candidate, run: Run) -> dict[str, Any]:
+    """A hit as a recall tells it, with all of its score, and by what it came: the task, or being there."""
+    score = {
+        "base": candidate.base,
+        "multiplier": candidate.graded.multiplier,
+        "final": candidate.final,
+    }
+    match_type = "task" if run.question.request.query and candidate.base > 0 else "listed"
+    if candidate.injected:
+        match_type = "state_replacement"
+    return {**hit_json(candidate, run), "score": score, "match_type": match_type}
