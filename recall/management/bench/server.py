@@ -63,7 +63,8 @@ def served(folder: Path, *, workers: int) -> Iterator[Server]:
     """The server over a data directory, once it is ready; ended behind. Raises ServerFailed."""
     port = _free_port()
     command = [sys.executable, _manage(), "serve", "--port", str(port), "--workers", str(workers)]
-    env = {**os.environ, "RECALL_DATA_DIR": str(folder), "RECALL_RATE_LIMIT": "1000000000"}
+    reached = {"RECALL_ALLOWED_HOSTS": HOST, "RECALL_HTTPS": "0", "RECALL_RATE_LIMIT": "1000000000"}
+    env = {**os.environ, "RECALL_DATA_DIR": str(folder), **reached}
     log = folder / LOG
     with log.open("wb") as err:
         began = time.monotonic()
