@@ -119,14 +119,16 @@ IN_ORDER: dict[str, Strategy] = {"lexical": lexical, "dense": dense, "links": li
 
 
 class Reached(NamedTuple):
-    """A memory at the end of a way along links: what is left of the seed's strength, and the way in words."""
+    """A memory at the end of a way along links: its seed, what is left of that one's strength, the way in words."""
 
+    seed: int
     strength: float
     reason: str
 
 
 def _seeds(asking: Asking) -> dict[int, tuple[str, float]]:
-    """The best hits that have links: seq to (id, strength)."""
+    """The best hits that have links: seq to (id, strength). What is not current leads nowhere, and is not named."""
+    history = not asking.question.request.current_only
     hits = asking.candidates
     if not asking.found:  # links alone: start from what words and vectors would find
         hits = [
@@ -137,7 +139,9 @@ def _seeds(asking: Asking) -> dict[int, tuple[str, float]]:
     strong = {
         f.facts.seq: (f.facts.id, strength)
         for f in hits
-        if f.joined and (strength := _strength(asking.measured[f.facts.id])) >= SEED_STRENGTH
+        if f.joined
+        and (f.open or history)
+        and (strength := _strength(asking.measured[f.facts.id])) >= SEED_STRENGTH
     }
     best = sorted(strong, key=lambda seq: (-strong[seq][1], strong[seq][0]))
     return {seq: strong[seq] for seq in best[:SEEDS]}
@@ -155,13 +159,13 @@ def _reached(seeds: dict[int, tuple[str, float]], question: Question) -> dict[in
     left_out = REPLACING if question.request.current_only else ()
     until = question.anchor.until
     reached: dict[int, Reached] = {}
-    front = {seq: Reached(strength, "") for seq, (_, strength) in seeds.items()}
+    front = {seq: Reached(seq, strength, "") for seq, (_, strength) in seeds.items()}
     names = {seq: id_ for seq, (id_, _) in seeds.items()}
     for depth in range(DEPTH):
         ahead: dict[int, Reached] = {}
         for step in links_touching(sorted(front), until=until):
             for start, end in ((step.source, step.target), (step.target, step.source)):
-                if start not in front or step.type in left_out:
+                if start not in front or step.type in left_out or end == front[start].seed:
                     continue
                 way = _along(step, front[start], names.get(start), forward=start == step.source)
                 if way.strength > ahead.get(end, way._replace(strength=-1.0)).strength:
@@ -176,5 +180,5 @@ def _reached(seeds: dict[int, tuple[str, float]], question: Question) -> dict[in
 def _along(step: LinkStep, way: Reached, seed: str | None, *, forward: bool) -> Reached:
     strength = way.strength * FADING * (1.0 if step.strength is None else step.strength)
     if way.reason:
-        return Reached(strength, f"{way.reason}, and {step.type} from there")
-    return Reached(strength, f"{step.type} of {seed}" if forward else f"{step.type} {seed}")
+        return Reached(way.seed, strength, f"{way.reason}, and {step.type} from there")
+    return Reached(way.seed, strength, f"{step.type} of {seed}" if forward else f"{step.type} {seed}")
