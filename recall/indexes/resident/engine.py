@@ -22,8 +22,9 @@ from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.words import worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of, sqlite
 from recall.indexes.resident import nearest
+from recall.indexes.resident.nearest import Near
 from recall.indexes.resident.postings import Holding
-from recall.indexes.resident.segment import Mask, Rows, Segment
+from recall.indexes.resident.segment import Rows, Segment
 from recall.indexes.resident.shelf import Shelf
 from vault import vectors
 from vault.domain.access import Scope
@@ -280,25 +281,38 @@ def _word_scores(
 
 
 def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -> list[Found]:
+    """The nearest rows of each pool. One scan brings all of them, unless what is nearest hardly ever stands."""
     vector = question.vector
     if vector is None or not len(segment.vectors.owners):
         return []
-    everything = slice(None)
-    fit = segment.fit(question.request, everything, categories=shelf.categories)
-    scan = segment.vectors.scan(vector)
+    vectors, size = segment.vectors, question.pool
+    fit = segment.fit(question.request, slice(None), categories=shelf.categories)
+    scan = vectors.scan(vector)
 
-    def pool_of(eligible: Mask, floor: float) -> list[Found]:
-        near = nearest.nearest(segment.vectors, scan, vector, eligible=eligible, k=question.pool, floor=floor)
-        chosen = _first(segment, near.rows, -near.cosines, question.pool)
+    def found(near: Near) -> list[Found]:
+        chosen = _first(segment, near.rows, -near.cosines, size)
         return _found(shelf, segment, near.rows[chosen], question, near.cosines[chosen])
 
     if not question.request.current_only:
-        return pool_of(fit, floor)
-    pools = segment.pools(question.anchor, everything)
-    found = pool_of(fit & (pools == OPEN), floor)
-    if len(found) == question.pool and question.request.sort == "score":
-        floor = found[-1].score  # the doubtful pool ends where the open one does
-    return found + pool_of(fit & (pools == LINKED), floor) + pool_of(fit & (pools == FALLEN), floor)
+        return found(nearest.nearest(vectors, scan, vector, eligible=fit, k=size, floor=floor))
+    tried = nearest.attempt(vectors, scan, vector, eligible=fit, fetch=2 * size + nearest.SPARE, floor=floor)
+    pools = segment.pools(question.anchor, tried.near.rows)
+    stands = np.sort(tried.near.cosines[(pools == OPEN) & (tried.near.cosines > tried.bound)])
+    if tried.complete or (len(stands) >= size and question.request.sort == "score"):
+        last = stands[-size] if len(stands) >= size and question.request.sort == "score" else floor
+        return [
+            hit
+            for pool in (OPEN, LINKED, FALLEN)
+            for hit in found(tried.near.where((pools == pool) & (tried.near.cosines >= last)))
+        ]
+    pools = segment.pools(question.anchor, slice(None))
+    return [
+        hit
+        for pool in (OPEN, LINKED, FALLEN)
+        for hit in found(
+            nearest.nearest(vectors, scan, vector, eligible=fit & (pools == pool), k=size, floor=floor)
+        )
+    ]
 
 
 def _cosines(segment: Segment, rows: Rows, question: Question) -> list[float | None]:

@@ -77,11 +77,13 @@ class Flat:
 
         def propose(eligible: NDArray[np.bool_], k: int) -> Proposed:
             among = eligible[: len(self.owners)] if self._one_each else eligible[self.owners]
-            count = int(among.sum())
+            count = int(np.count_nonzero(among))
             if not count:
                 return Proposed(np.empty(0, np.int64), np.empty(0, np.float32))
-            bits = np.packbits(among, bitorder="little")
-            selector = faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(bits))
+            selector = None
+            if count < len(among):
+                bits = np.packbits(among, bitorder="little")
+                selector = faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(bits))
             if self._sketch is None:
                 index, wanted, how = self._full, k, faiss.SearchParameters(sel=selector)
             else:

@@ -25,6 +25,9 @@ class Near(NamedTuple):
     rows: NDArray[np.int32]
     cosines: NDArray[np.float64]
 
+    def where(self, mask: NDArray[np.bool_]) -> Near:
+        return Near(self.rows[mask], self.cosines[mask])
+
 
 class Proposed(NamedTuple):
     """Places of vectors that a scan proposes, and what it takes their cosines for, best first."""
@@ -65,16 +68,37 @@ def nearest(
     """At least the `k` eligible rows nearest to the query (all that tie with the last), none below `floor`."""
     fetch = k + SPARE
     while True:
-        proposed = scan(eligible, fetch)
-        near = _best_of_each_row(vectors, proposed.places, query)
-        near = Near(near.rows[near.cosines >= floor], near.cosines[near.cosines >= floor])
-        if len(proposed.places) < fetch:
-            return near
-        bound = float(proposed.scores[-1]) + vectors.slack
-        certain = int((near.cosines > bound).sum()) if vectors.exact else len(near.rows)
-        if certain >= k or bound < floor:
-            return near
+        tried = attempt(vectors, scan, query, eligible=eligible, fetch=fetch, floor=floor)
+        certain = int((tried.near.cosines > tried.bound).sum())
+        if tried.complete or certain >= k:
+            return tried.near
         fetch *= 4
+
+
+class Attempt(NamedTuple):
+    """What one scan gave: whatever it left out lies below `bound`; `complete`: it left out nothing above the floor."""
+
+    near: Near
+    bound: float
+    complete: bool
+
+
+def attempt(
+    vectors: Vectors, scan: Scan, query: Half, *, eligible: NDArray[np.bool_], fetch: int, floor: float
+) -> Attempt:
+    """The rows among some proposals, none below `floor`, and what that says of the rest.
+
+    An estimate says nothing certain of the rest: what it proposed is taken for all there is above its last.
+    """
+    proposed = scan(eligible, fetch)
+    near = _best_of_each_row(vectors, proposed.places, query)
+    near = near.where(near.cosines >= floor)
+    if len(proposed.places) < fetch:
+        return Attempt(near, floor, complete=True)
+    bound = float(proposed.scores[-1]) + vectors.slack
+    if not vectors.exact:
+        return Attempt(near, -1.0, complete=bound < floor)
+    return Attempt(near, bound, complete=bound < floor)
 
 
 def _best_of_each_row(vectors: Vectors, places: NDArray[np.int64], query: Half) -> Near:
