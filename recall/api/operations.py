@@ -17,6 +17,7 @@ from ledger.domain.events import KINDS
 from ledger.domain.refusals import NotFound
 from ledger.models import ContextEvent
 from ledger.queries import head
+from recall import embedders
 from recall.answers import event_json
 from recall.api.access import caller_of
 from recall.api.arguments import ANY, WHOLE, paged_links, query_of
@@ -26,6 +27,7 @@ from recall.queries import quality
 from recall.services import installed_index
 from vault.domain import values
 from vault.domain.access import scope_of
+from vault.domain.embedding import EmbedderUnavailable
 
 
 class Events(APIView):
@@ -83,8 +85,16 @@ def healthz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's sig
     return JsonResponse({"status": "ok"})
 
 
+def embedder_part() -> dict[str, Any]:
+    """The embedder, and what waits for it. Without one, recall goes on by words, and says so: that is ready."""
+    try:
+        return {"ok": True, "model": embedders.installed().model_id}
+    except EmbedderUnavailable as error:
+        return {"ok": False, "reason": str(error)}
+
+
 def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's signature
-    """Database, ledger guards and index, each with a reason when it is not ready."""
+    """Database, ledger guards, index and embedder, each with a reason when it is not ready."""
     parts: dict[str, Any] = {}
     try:
         head()
@@ -95,9 +105,10 @@ def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's sign
             {"reason": f"missing guards: {', '.join(missing)}"} if missing else {}
         )
         parts["index"] = {"ok": True, "engine": installed_index().version}
+        parts["embedder"] = embedder_part()
     except DatabaseError as error:
         parts["database"] = {"ok": False, "reason": str(error)}
-    ready = all(part["ok"] for part in parts.values())
+    ready = all(part["ok"] for name, part in parts.items() if name != "embedder")
     return JsonResponse(
         {"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503
     )
