@@ -153,9 +153,17 @@ def test_a_weight_of_nothing_switches_the_influence_of_words_or_of_meaning_off(a
         api.stored(text)
     assert api.texts(QUESTION, strategy_weights={"dense": 0})[0] == by_words
     assert api.texts(QUESTION, strategy_weights={"lexical": 0})[0] == PARAPHRASE
-    places = placed(api, QUESTION, strategy_weights={"dense": 0})
-    assert places[PARAPHRASE]["fused"] == 0.0
-    assert places[by_words]["fused"] > 0.0
+    fused = recorded(api, api.recalled(QUESTION, strategy_weights={"dense": 0}), "fused")
+    assert fused[PARAPHRASE] == 0.0 < fused[by_words]
+
+
+def recorded(api: Api, answer: dict[str, Any], fact: str) -> dict[str, Any]:
+    """What the record says of each candidate, by text."""
+    _, record = api.get(f"/v1/recalls/{answer['recall_id']}")
+    return {
+        api.get(f"/v1/memories/{candidate['id']}")[1]["text"]: candidate[fact]
+        for candidate in record["candidates"]
+    }
 
 
 @pytest.mark.parametrize("fusion", ["score", "rrf"])
