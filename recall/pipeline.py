@@ -230,16 +230,14 @@ def fuse(run: Run) -> None:
     for candidate in run.considered.values():
         candidate.measured = run.measured.get(candidate.id)
         words, _, cosine = candidate.measured or NOTHING_MEASURED
+        weights = request.strategy_weights
+        candidate.match = match_score(ran=run.found, words=words, cosine=cosine, weights=weights)
         candidate.fused = fused_score(
             candidate.sightings,
             ran=run.found,
-            words=words,
-            cosine=cosine,
+            match=candidate.match,
             method=request.fusion,
-            weights=request.strategy_weights,
-        )
-        candidate.match = match_score(
-            ran=run.found, words=words, cosine=cosine, weights=request.strategy_weights
+            weights=weights,
         )
     run.pool = list(run.considered.values())
     if not request.by_tag_only:

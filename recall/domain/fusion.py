@@ -22,8 +22,8 @@ from typing import NamedTuple
 RRF_K = 60
 BM25_SCALE = 1.2
 MEANING = 0.7  # a: what the cosine counts beside the words
-CHANCE = 0.2  # the share of a question's information that texts carry by chance: words count from there on
-WORTH_KEEPING = 0.5  # of the best match
+CHANCE = 0.2  # the share of a question's information that texts carry by accident: words count from there on
+WORTH_KEEPING = 0.5  # of the best match: below it, a candidate is noise
 SIGNALS = {"links": 0.2, "temporal": 0.15}  # what a full signal adds to a score that ends near 1
 
 
@@ -35,45 +35,35 @@ class Sighting(NamedTuple):
     reason: str = ""
 
 
+def match_score(
+    *, ran: Collection[str], words: float, cosine: float | None, weights: Mapping[str, float]
+) -> float:
+    """How well a text itself matches: by meaning and words together, or by the one of them that `ran`, unchanged."""
+    meaning = words if cosine is None else max(cosine, 0.0)
+    by_meaning, by_words = weights.get("dense", 1.0), weights.get("lexical", 1.0)
+    if "lexical" not in ran:
+        return by_meaning * meaning if "dense" in ran else 0.0
+    if "dense" not in ran:
+        return by_words * words
+    beyond_chance = max(0.0, words - CHANCE) / (1 - CHANCE)
+    return by_meaning * MEANING * meaning + by_words * (1 - MEANING) * beyond_chance
+
+
 def fused_score(
     sightings: Mapping[str, Sighting],
     *,
     ran: Collection[str],
-    words: float,
-    cosine: float | None,
+    match: float,
     method: str,
     weights: Mapping[str, float],
 ) -> float:
-    """The fused score of one candidate, from the strategies that `ran`; one without a weight of its own counts once."""
+    """The fused score of one candidate, from the strategies that `ran`; one without a weight of its own counts once.
+
+    `score` is its match and what links and time add to that; `rrf` is its ranks alone.
+    """
     if method == "score":
-        match = _matched(ran, words, cosine, weights)
-        return math.fsum([*match, *_signalled(sightings, ran, weights)])
-    return math.fsum(_ranked(sightings, weights))
-
-
-def match_score(
-    *, ran: Collection[str], words: float, cosine: float | None, weights: Mapping[str, float]
-) -> float:
-    """How well a text itself matches, by meaning and words: its fused score without the signals of links and time."""
-    return math.fsum(_matched(ran, words, cosine, weights))
-
-
-def _ranked(sightings: Mapping[str, Sighting], weights: Mapping[str, float]) -> list[float]:
-    return [weights.get(name, 1.0) / (RRF_K + seen.rank) for name, seen in sightings.items()]
-
-
-def _matched(
-    ran: Collection[str], words: float, cosine: float | None, weights: Mapping[str, float]
-) -> list[float]:
-    """The terms of meaning and words; where only one of the two ran, that one unchanged."""
-    meaning = words if cosine is None else max(cosine, 0.0)
-    by_meaning, by_words = weights.get("dense", 1.0), weights.get("lexical", 1.0)
-    if "lexical" not in ran:
-        return [by_meaning * meaning] if "dense" in ran else []
-    if "dense" not in ran:
-        return [by_words * words]
-    beyond_chance = max(0.0, words - CHANCE) / (1 - CHANCE)
-    return [by_meaning * MEANING * meaning, by_words * (1 - MEANING) * beyond_chance]
+        return math.fsum([match, *_signalled(sightings, ran, weights)])
+    return math.fsum(weights.get(name, 1.0) / (RRF_K + seen.rank) for name, seen in sightings.items())
 
 
 def _signalled(
