@@ -11,11 +11,11 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from ledger.domain.instants import DAY, UnixMs
+from ledger.domain.instants import DAY, UnixMs, format_instant
 from ledger.models import ContextEvent
 from ledger.queries import verify
 from recall.domain.state import Anchor
-from recall.management.commands.export_memories import lines
+from recall.management.commands.export_memories import Export, lines
 from vault import services
 from vault.importers import Format, jsonl
 from vault.importers.run import BATCH, MAX_KEPT, Import, finish, on_a_copy, started
@@ -49,7 +49,8 @@ def importing(caller: Caller, now: UnixMs) -> Callable[..., ImportRun]:
 
 
 def exported(*, workspace: str | None = None, anchor: Anchor | None = None) -> str:
-    return b"".join(lines(workspace=workspace, anchor=anchor)).decode()
+    asked = Export(workspace, anchor or Anchor(0), history=anchor is None)
+    return b"".join(lines(asked)).decode()
 
 
 class Undone(Exception):
@@ -396,6 +397,94 @@ def test_a_dry_run_says_the_same_and_writes_nothing(
     assert "refused row 2 (line 2, to)" in dry
     assert "3 rows: 1 stored, 0 there already, 0 with nothing to store, 2 refused." in dry
     assert Memory.objects.count() == 1
+
+
+# ---- annotated
+
+
+def told(capsysbinary: Any, *arguments: str) -> list[dict[str, Any]]:
+    """The lines that export_memories prints."""
+    call_command("export_memories", *arguments)
+    return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+
+
+def test_an_annotated_export_says_how_each_memory_stands(
+    remember: Callable[..., Memory],
+    link: Callable[..., MemoryLink],
+    caller: Caller,
+    now: UnixMs,
+    capsysbinary: Any,
+) -> None:
+    fresh = remember("fresh", workspace="red", provenance_class="verified", created_at=now - DAY)
+    old = remember("old", workspace="red", created_at=now - 40 * DAY)
+    link(old, fresh, "EVOLVED_INTO")
+    remember("gone", workspace="red", t_invalid=now - DAY, created_at=now - 2 * DAY)
+    remember("erased", workspace="red")
+    services.erase(Memory.objects.get(text="erased").id, caller=caller, at=now, reason="asked for")
+    at = format_instant(now)
+    asked = ("--validity-annotate", "--workspace", "red", "--at", at)
+
+    current = told(capsysbinary, *asked)
+    every = told(capsysbinary, *asked, "--history")
+
+    assert [row["text"] for row in current] == ["fresh"]
+    judged = {row["text"]: row["judged"] for row in every if row["kind"] == "memory"}
+    assert judged["fresh"] == current[0]["judged"]
+    assert judged["fresh"]["at"] == at
+    assert judged["fresh"]["state"] == {"current": True}
+    assert judged["fresh"]["validity"]["signals"] == ["freshness:0.977", "scope:exact", "provenance:verified"]
+    assert "context_invalid" not in judged["fresh"]
+    assert judged["old"]["state"] == {"current": False, "reason": "superseded", "replacement_id": fresh.id}
+    assert (judged["old"]["validity"]["grade"], judged["old"]["context_invalid"]) == ("context_invalid", True)
+    assert judged["gone"]["state"] == {"current": False, "reason": "expired"}
+    assert [sorted(row) for row in every if row["kind"] == "erased"] == [
+        ["created_at", "external_id", "kind", "workspace"]
+    ]
+    assert all("judged" not in row for row in every if row["kind"] == "link")
+
+
+def test_an_annotated_export_comes_back_as_one_without(
+    remember: Callable[..., Memory],
+    link: Callable[..., MemoryLink],
+    tmp_path: Path,
+    importing: Callable[..., ImportRun],
+    capsysbinary: Any,
+) -> None:
+    link(remember("old", tags=["t"]), remember("new", metadata={"judged": 1}), "EVOLVED_INTO")
+    plain = exported()
+    call_command("export_memories", "--history", "--validity-annotate")
+    annotated = capsysbinary.readouterr().out.decode()
+    assert annotated != plain
+
+    run, again = restored(annotated, tmp_path, importing)
+
+    assert (run.created, run.refused) == (3, [])
+    assert again == plain
+
+
+def test_what_is_judged_is_an_object_and_only_of_a_memory(
+    file_of: Callable[..., Path], importing: Callable[..., ImportRun]
+) -> None:
+    run = importing(
+        file_of({"text": "a", "judged": "valid"}, {"kind": "erased", "external_id": "x", "judged": {}})
+    )
+    told_of = [(refused["field"], refused["code"]) for refused in run.refused]
+    assert told_of == [("judged", "invalid"), ("judged", "unknown_field")]
+
+
+def test_an_export_at_an_instant_holds_what_was_current_then(
+    remember: Callable[..., Memory], now: UnixMs, capsysbinary: Any
+) -> None:
+    remember("expired since", created_at=now - 9 * DAY, t_invalid=now - DAY)
+    remember("made since", created_at=now - DAY)
+    then = ("--at", format_instant(now - 2 * DAY))
+    assert [row["text"] for row in told(capsysbinary, *then)] == ["expired since"]
+    assert [row["text"] for row in told(capsysbinary, *then, "--validity-annotate")] == ["expired since"]
+    with pytest.raises(CommandError) as refused:
+        call_command("export_memories", "--history", *then)
+    assert refused.value.returncode == 2
+    with pytest.raises(CommandError):
+        call_command("export_memories", "--at", "2026-01-01T10:00")
 
 
 def test_a_command_that_cannot_run_ends_with_status_2(tmp_path: Path, file_of: Callable[..., Path]) -> None:

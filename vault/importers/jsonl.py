@@ -11,7 +11,9 @@ suppressed, and so does what it had replaced.
 2. Times are RFC 3339. `kind` may be left out of a memory.
 3. Memories come before the links between them, links in order of (created_at, id): what is decided by the
    newest link is decided the same after a restore.
-4. Ids, versions and ledger events are not carried: an import is a new history, told by the importing ledger.
+4. `judged` says how a memory stood at an instant (export_memories --validity-annotate): state and validity. An
+   import skips it, for it follows from the rest and from when it is asked.
+5. Ids, versions and ledger events are not carried: an import is a new history, told by the importing ledger.
 """
 
 from __future__ import annotations
@@ -40,8 +42,11 @@ def name_of(memory: Memory) -> str:
     return memory.external_id or memory.id
 
 
-def memory_line(memory: Memory) -> bytes:
-    """One line for a memory, with its line end; expects its workspace and tags to be loaded."""
+def memory_line(memory: Memory, *, judged: Mapping[str, Any] | None = None) -> bytes:
+    """One line for a memory, with its line end; expects its workspace and tags to be loaded.
+
+    `judged` stands in it as it is given; an erased memory has no text to judge.
+    """
     if memory.erased_at is not None:
         erased = {
             "kind": "erased",
@@ -53,6 +58,8 @@ def memory_line(memory: Memory) -> bytes:
     told = {"kind": "memory", **memory.values, "external_id": name_of(memory)}
     for name in TIMES:
         told[name] = None if told[name] is None else format_instant(told[name])
+    if judged is not None:
+        told["judged"] = judged
     return orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -121,6 +128,7 @@ def _steps(line: bytes | None, workspace: str | None) -> tuple[Step, ...]:
 
 
 def _memory(fields: dict[str, Any]) -> tuple[Step, ...]:
+    fields.pop("judged", None)
     reason = fields.pop("reason", None) or ""
     return (Remember(fields, reason),)
 
@@ -213,6 +221,7 @@ _MEMORY: _Shape = {
     "source_event_id": _or_null(_text),
     "external_id": _or_null(_text),
     "metadata": _object,
+    "judged": _object,
     "reason": _or_null(_text),
 }
 _LINK: _Shape = {

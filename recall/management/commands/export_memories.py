@@ -1,23 +1,39 @@
-"""Write memories out as JSON lines: `export_memories [--workspace W] [--history] [--output FILE]`."""
+"""Write memories out as JSON lines: `export_memories [--workspace W] [--history] [--validity-annotate] [--at T]
+[--output FILE]`."""
 
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
 
 from ledger.clock import now_ms
-from recall.domain.state import Anchor, Successions, states_of
+from ledger.domain.instants import NotAnInstant, UnixMs, format_instant, parse_instant
+from recall.answers import state_json
+from recall.domain.state import Anchor, State, Successions, states_of
+from recall.domain.validity import grade_in_state
+from recall.pipeline import anchored
 from vault.importers.jsonl import link_line, memory_line
 from vault.models import Memory, MemoryLink, Workspace
 from vault.queries import chains_from, snapshot
 
 PAGE = 500
 USAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is written: one workspace or every one (None), at the anchor what is current or with all of the history."""
+
+    workspace: str | None
+    anchor: Anchor
+    history: bool = False
+    annotated: bool = False
 
 
 class Command(BaseCommand):
@@ -33,14 +49,33 @@ class Command(BaseCommand):
         parser.add_argument(
             "--history", action="store_true", help="also what is no longer, or not yet, current"
         )
+        parser.add_argument(
+            "--validity-annotate",
+            action="store_true",
+            help="say of each memory how it stands: state and validity, which an import passes over",
+        )
+        parser.add_argument(
+            "--at", type=_instant, metavar="INSTANT", help="judge at this instant (RFC 3339); default: now"
+        )
         parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 
-    def handle(self, *, workspace: str | None, history: bool, output: Path | None, **_: Any) -> None:
+    def handle(
+        self,
+        *,
+        workspace: str | None,
+        history: bool,
+        validity_annotate: bool,
+        at: UnixMs | None,
+        output: Path | None,
+        **_: Any,
+    ) -> None:
         if workspace is not None and not Workspace.objects.filter(name=workspace).exists():
             raise CommandError(f"there is no workspace {workspace!r}", returncode=USAGE)
-        anchor = None if history else Anchor(now_ms())
+        if at is not None and history and not validity_annotate:
+            raise CommandError("--at changes nothing in all of the history, unannotated", returncode=USAGE)
+        asked = Export(workspace, Anchor(*anchored(at, now=now_ms())), history, validity_annotate)
         if output is None:
-            _write(sys.stdout.buffer, workspace, anchor)
+            _write(sys.stdout.buffer, asked)
             return
         unfinished = output.with_name(output.name + ".part")  # whoever finds FILE finds all of it
         try:
@@ -48,32 +83,58 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"{output} cannot be written: {error.strerror}") from error
         with file:
-            _write(file, workspace, anchor)
+            _write(file, asked)
         unfinished.replace(output)
 
 
-def _write(file: BinaryIO, workspace: str | None, anchor: Anchor | None) -> None:
+def _instant(text: str) -> UnixMs:
+    try:
+        return parse_instant(text)
+    except NotAnInstant as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def _write(file: BinaryIO, asked: Export) -> None:
     with snapshot():
-        file.writelines(lines(workspace=workspace, anchor=anchor))
+        file.writelines(lines(asked))
 
 
-def lines(*, workspace: str | None, anchor: Anchor | None) -> Iterator[bytes]:
-    """Memories as they were made, then links from the oldest; with an anchor, only what is current at it."""
-    for memories in _pages_of_memories(workspace):
-        current = _current({memory.id for memory in memories}, anchor)
-        yield from (memory_line(memory) for memory in memories if memory.id in current)
-    for links in _pages_of_links(workspace):
-        current = _current({end.id for link in links for end in (link.source, link.target)}, anchor)
-        yield from (link_line(link) for link in links if {link.source.id, link.target.id} <= current)
+def lines(asked: Export) -> Iterator[bytes]:
+    """Memories as they were made, then links from the oldest."""
+    for memories in _pages_of_memories(asked.workspace):
+        states = _states({memory.id for memory in memories}, asked)
+        for memory in memories:
+            if asked.history or states[memory.id].current:
+                judged = _judged(memory, states[memory.id], asked) if asked.annotated else None
+                yield memory_line(memory, judged=judged)
+    for links in _pages_of_links(asked.workspace):
+        if asked.history:
+            yield from (link_line(link) for link in links)
+            continue
+        states = _states({end.id for link in links for end in (link.source, link.target)}, asked)
+        for link in links:
+            if states[link.source.id].current and states[link.target.id].current:
+                yield link_line(link)
 
 
-def _current(ids: set[str], anchor: Anchor | None) -> set[str]:
-    if anchor is None:
-        return ids
-    chains = chains_from(ids, until=anchor.until)
-    successions = Successions(chains.edges, anchor)
-    states = states_of(ids, chains.facts, successions, anchor)
-    return {id_ for id_, state in states.items() if state.current}
+def _states(ids: set[str], asked: Export) -> Mapping[str, State]:
+    """The state of each memory, where anything in the export depends on it."""
+    if asked.history and not asked.annotated:
+        return {}
+    chains = chains_from(ids, until=asked.anchor.until)
+    successions = Successions(chains.edges, asked.anchor)
+    return states_of(ids, chains.facts, successions, asked.anchor)
+
+
+def _judged(memory: Memory, state: State, asked: Export) -> dict[str, Any]:
+    """How a memory stands at the anchor: the blocks of the API."""
+    validity = grade_in_state(memory.facts, state, at=asked.anchor.at, workspace=asked.workspace)
+    return {
+        "at": format_instant(asked.anchor.at),
+        "state": state_json(state),
+        "validity": validity.block(),
+        **({"context_invalid": True} if validity.grade == "context_invalid" else {}),
+    }
 
 
 def _pages_of_memories(workspace: str | None) -> Iterator[list[Memory]]:
