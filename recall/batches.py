@@ -13,14 +13,14 @@ from typing import Any
 
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import located
-from recall import records, rerankers
+from recall import records
 from recall.domain.fusion import Sighting
 from recall.domain.merging import Merged, merged
 from recall.domain.request import BatchRequest, RecallRequest
 from recall.domain.state import Anchor
 from recall.domain.words import words_of
 from recall.indexes import Index, Question
-from recall.pipeline import Candidate, Run, anchored, run_together, timed
+from recall.pipeline import Candidate, Run, anchored, rerank_and_finish, run_together, timed
 from recall.records import Draft
 from recall.services import embedded, engine_of, installed_index, require_runnable
 from vault.domain.access import Scope, scope_of
@@ -70,7 +70,8 @@ def _answered(
             anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
             question = Question(request, scope, homes, anchor, tuple(words_of(request.query)), vector)
             begun.append(Run(question, missing=missing))
-        runs = run_together(begun, index=index, reranker=rerankers.installed())
+        runs = run_together(begun, index=index)
+    rerank_and_finish(runs)
     for run in runs:
         run.timings_us = timings_us | run.timings_us
     return runs

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ledger.domain.instants import UnixMs
+from recall import rerankers
 from recall.domain import policy
 from recall.domain.fusion import WORTH_KEEPING, Sighting, fused_score, match_score
 from recall.domain.policy import Weights
@@ -32,7 +33,7 @@ from recall.domain.state import (
 )
 from recall.domain.validity import Validity, grade_in_state
 from recall.indexes import FALLEN, LINKED, OPEN, Index, Measured, Question
-from recall.rerankers import Reranker, RerankerUnavailable
+from recall.rerankers import RerankerUnavailable
 from recall.strategies import IN_ORDER, Asking, Sighted
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
@@ -122,16 +123,18 @@ def run(
     *,
     index: Index,
     weights: Weights = policy.DEFAULT,
-    reranker: Reranker | None = None,
     missing: Mapping[str, str] | None = None,
 ) -> Run:
-    """Answer a question; the caller holds the index open around it. `missing` names strategies that cannot look."""
-    return finish(gather(Run(question, weights, missing=dict(missing or {})), index), index, reranker)
+    """Answer a question; the caller holds the index open around it. `missing` names strategies that cannot look.
+
+    One that asks for a reranker is answered only when the index has been let go, by `rerank_and_finish`.
+    """
+    return settle(gather(Run(question, weights, missing=dict(missing or {})), index), index)
 
 
-def run_together(runs: Sequence[Run], *, index: Index, reranker: Reranker | None = None) -> list[Run]:
-    """Answer several questions, whose chains of replacements are walked together: once for each instant that links
-    are seen at."""
+def run_together(runs: Sequence[Run], *, index: Index) -> list[Run]:
+    """Answer several questions like `run`. Their chains of replacements are walked together: once for each instant
+    that links are seen at."""
     for run in runs:
         find(run, index)
     by_instant: dict[UnixMs | None, list[Run]] = {}
@@ -141,15 +144,36 @@ def run_together(runs: Sequence[Run], *, index: Index, reranker: Reranker | None
         chains = chains_of(members)
         for run in members:
             hold(run, index, chains)
-    return [finish(run, index, reranker) for run in runs]
+    return [settle(run, index) for run in runs]
 
 
-def finish(run: Run, index: Index, reranker: Reranker | None) -> Run:
-    """The stages from gathered candidates to hits."""
+def settle(run: Run, index: Index) -> Run:
+    """What needs the index held open: the last candidates, and every text that may be served."""
     while _short_of_candidates(run):
         run = gather(run.widened(), index)
     _stage(run, "state", lambda: leave_out_the_weak(run))
-    _stage(run, "rerank", lambda: rerank(run, reranker))
+    if not run.question.request.rerank:
+        return finish(run)
+    _stage(run, "rerank", lambda: read_ahead(run))
+    return run
+
+
+def rerank_and_finish(runs: Sequence[Run]) -> None:
+    """The rest for those that asked for a reranker. It takes its time, so nobody holds the index meanwhile; and one
+    that failed is not asked again for these questions."""
+    failure = ""
+    for run in runs:
+        if not run.question.request.rerank:
+            continue
+        with timed(run.timings_us, "rerank"):
+            failure = failure or rerank(run)
+        if failure and run.pool:
+            run.warnings["rerank_unavailable"] = f"The reranker gave no scores, so none count: {failure}"
+        finish(run)
+
+
+def finish(run: Run) -> Run:
+    """The stages from an ordered pool to hits."""
     _stage(run, "validity", lambda: judge(run))
     _stage(run, "limit", lambda: cut(run))
     _stage(run, "budget", lambda: pack(run))
@@ -354,23 +378,27 @@ def _warn_of_state(run: Run, candidate: Candidate) -> None:
 # --------------------------------------------------------------------------------------------------- rerank
 
 
-def rerank(run: Run, reranker: Reranker | None) -> None:
-    """Where it was asked for: let a reranker order the first candidates, all on its scale; or, if it fails, none."""
-    if not run.question.request.rerank or reranker is None or not run.pool:
-        return
+def read_ahead(run: Run) -> None:
+    """Texts for the reranker, and for the answer if it fails: from the same state of the database as the pool."""
+    run.memories = memories_by_id([c.id for c in run.pool], run.question.workspaces)
+
+
+def rerank(run: Run) -> str:
+    """Let the reranker order the first candidates, all on its scale; or, if it fails, none: then gives back why."""
     first, rest = run.pool[:RERANKED], run.pool[RERANKED:]
-    memories = memories_by_id([c.id for c in first], run.question.workspaces)
+    if not first:
+        return ""
     try:
-        scores = reranker.scores(run.question.request.query, [memories[c.id].text for c in first])
+        scores = rerankers.scores(run.question.request.query, [run.memories[c.id].text for c in first])
     except RerankerUnavailable as error:
-        run.warnings["rerank_unavailable"] = f"The reranker gave no scores, so none count: {error}"
-        return
+        return str(error)
     for candidate, score in zip(first, scores, strict=True):
         candidate.reranked = score
     for candidate in rest:
         candidate.detail = f"beyond the {RERANKED} that were reranked"
     run.pool = first if run.question.request.sort != "score" else sorted(first, key=_by_reranker)
     run.reranked = True
+    return ""
 
 
 def _by_reranker(candidate: Candidate) -> tuple[float, str]:
@@ -405,7 +433,8 @@ def judge(run: Run) -> None:
 def cut(run: Run) -> None:
     """Serve the first `limit`; the rest stays on record as below it."""
     run.served = run.pool[: run.question.request.limit]
-    run.memories = memories_by_id([c.id for c in run.served], run.question.workspaces)
+    if not run.question.request.rerank:  # those were read ahead
+        run.memories = memories_by_id([c.id for c in run.served], run.question.workspaces)
 
 
 def pack(run: Run) -> None:

@@ -20,7 +20,7 @@ from recall.domain.state import Anchor
 from recall.domain.words import words_of
 from recall.indexes import Index, Question, Vector
 from recall.models import SCOPES, ApiKey
-from recall.pipeline import anchored, run, timed
+from recall.pipeline import anchored, rerank_and_finish, run, timed
 from vault.domain import values
 from vault.domain.access import scope_of
 from vault.domain.embedding import EmbedderUnavailable
@@ -54,14 +54,15 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
         ((vector, missing),) = embedded([request])
     with index.opened(scope) as workspaces:
         question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
-        finished = run(question, index=index, reranker=rerankers.installed(), missing=missing)
+        finished = run(question, index=index, missing=missing)
+    rerank_and_finish([finished])
     finished.timings_us = timings_us | finished.timings_us
     return records.write(finished, caller=caller, surface=surface, at=at, engine=engine_of(index))
 
 
 def require_runnable(request: RecallRequest) -> None:
     """Refuse what this installation has no engine for; raises Invalid."""
-    if request.rerank and rerankers.installed() is None:
+    if request.rerank and not settings.RECALL_RERANKER:
         raise Invalid(
             "no reranker is installed", field="rerank", code="rerank_unavailable", hint="leave it out"
         )
@@ -93,11 +94,10 @@ def _needs_vector(request: RecallRequest) -> bool:
 
 def engine_of(index: Index) -> dict[str, str]:
     """What an answer depends on beside the database: the engines, by name and version."""
-    reranker = rerankers.installed()
     return {
         "lexical": index.version,
         "dense": embedders.name_of_installed(),
-        "reranker": "" if reranker is None else reranker.version,
+        "reranker": rerankers.name_of_installed(),
     }
 
 

@@ -222,7 +222,6 @@ RECALL_INDEXES = {
     "sqlite": "recall.indexes.sqlite.SqliteIndex",
 }
 RECALL_INDEX = choice("RECALL_INDEX", "resident", RECALL_INDEXES)
-RECALL_RERANKER = os.environ.get("RECALL_RERANKER", "")  # a dotted path; none: `rerank` is refused
 RECALL_EMBEDDERS = {
     "minilm": "recall.embedders.minilm.MiniLM",
     "openai": "recall.embedders.http.OpenAICompatible",
@@ -240,12 +239,27 @@ EMBEDDER_HTTP = {
     "api_key": secret("RECALL_EMBEDDER_API_KEY"),
     "timeout_ms": whole_number("RECALL_EMBEDDER_TIMEOUT_MS", 5000),
 }
+RECALL_RERANKERS = {"http": "recall.rerankers.http.HttpReranker"}
+RECALL_RERANKER = os.environ.get("RECALL_RERANKER", "")  # a name, or a dotted path; none: `rerank` is refused
+RERANKER_HTTP = {
+    "url": os.environ.get("RECALL_RERANKER_URL", ""),
+    "model": os.environ.get("RECALL_RERANKER_MODEL", ""),
+    "api_key": secret("RECALL_RERANKER_API_KEY"),
+    "timeout_ms": whole_number("RECALL_RERANKER_TIMEOUT_MS", 2000),
+}
+if RECALL_RERANKER and RECALL_RERANKER not in RECALL_RERANKERS and "." not in RECALL_RERANKER:
+    raise ImproperlyConfigured(
+        f"RECALL_RERANKER must be one of {', '.join(RECALL_RERANKERS)}, or a dotted path"
+    )
+if RECALL_RERANKER == "http" and not RERANKER_HTTP["url"]:
+    raise ImproperlyConfigured("RECALL_RERANKER_URL must be set where RECALL_RERANKER is http")
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "loggers": {"httpx": {"level": "WARNING"}},  # below, it logs whole addresses: they can hold a password
     "root": {
         "handlers": ["stderr"],
         "level": choice("RECALL_LOG_LEVEL", "WARNING", ["DEBUG", "INFO", "WARNING", "ERROR"]),

@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread that answers `POST /v1/embeddings` as a test says."""
+"""A real HTTP server in a thread that answers `POST /v1/embeddings` or `/v1/rerank` as a test says."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Peer:
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[Peer]:
+def serving(answer: Answer, *, path: str = "/v1/embeddings") -> Iterator[Peer]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True  # or each answer, sent in two pieces, takes 40 ms
 
         def do_POST(self) -> None:
-            assert self.path == "/v1/embeddings"
+            assert self.path == path
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             peer.asked.append(body)
             peer.authorized.append(self.headers["Authorization"])

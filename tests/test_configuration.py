@@ -17,6 +17,8 @@ Manage = Callable[..., subprocess.CompletedProcess[str]]
         ("RECALL_RATE_LIMIT", "abc"),
         ("RECALL_RATE_LIMIT", "0"),
         ("RECALL_INDEX", "elsewhere"),
+        ("RECALL_RERANKER", "elsewhere"),
+        ("RECALL_RERANKER_TIMEOUT_MS", "0"),
         ("RECALL_LOG_LEVEL", "LOUD"),
         ("RECALL_SECRET_KEY", "short"),
         ("RECALL_HTTPS", "perhaps"),
@@ -29,6 +31,13 @@ def test_a_wrong_setting_is_named_in_one_line(manage: Manage, variable: str, val
     assert done.returncode == 1
     assert done.stderr.startswith(f"configuration: {variable}")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_reranker_elsewhere_without_its_address_is_named_in_one_line(manage: Manage) -> None:
+    done = manage("check", env={"RECALL_RERANKER": "http"})
+
+    assert done.returncode == 1
+    assert done.stderr == "configuration: RECALL_RERANKER_URL must be set where RECALL_RERANKER is http\n"
 
 
 def test_serve_refuses_a_port_that_is_taken_or_cannot_be(manage: Manage) -> None:

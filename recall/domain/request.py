@@ -107,5 +107,7 @@ def require_answerable(request: RecallRequest) -> None:
             raise Invalid("temporal needs a start or an end", field="temporal")
         if start is not None and end is not None and end <= start:
             raise Invalid("temporal.end is not after temporal.start", field="temporal.end")
+    if request.rerank and request.by_tag_only:
+        raise Invalid("rerank needs a query", field="rerank")
     if request.rerank and request.limit > RERANKED:
         raise Invalid(f"with rerank, limit is at most {RERANKED}", field="limit")
