@@ -1,13 +1,13 @@
 """Projection: what an agent should have before it starts, without a question (rules: domain/projecting.py).
 
-The work is bounded whatever the size of a workspace: the newest `CANDIDATES` that hold and as many doubtful ones are
-looked at, and of a task what a recall of its words would consider.
+The work is bounded whatever the size of a workspace: as many candidates are graded as the budget may hold, by what the
+index knows of their validity; if that was too few, once more `MOST` of them. Of a task, what a recall would consider.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from recall.answers import hit_json, outcome_json
 from recall.domain.projecting import LISTS, List, base_of, list_of, order, packed, tokens_in
 from recall.domain.request import ProjectionRequest, RecallRequest
 from recall.domain.state import Anchor
+from recall.domain.validity import Lifts
 from recall.domain.words import words_of
 from recall.indexes import Index, Question
 from recall.pipeline import (
@@ -37,7 +38,8 @@ from vault.domain.access import scope_of
 from vault.queries import memories_by_id, sizes_of
 from vault.services import Caller
 
-CANDIDATES = 2000  # of those that hold, and as many of the others: the most that a pool takes
+MOST = 2000  # candidates that hold, and as many others: the most that a pool takes
+BRIEF = 10  # tokens of a text so short that a budget rarely holds more of them
 
 
 def project(asked: ProjectionRequest, *, caller: Caller, surface: str, at: UnixMs) -> dict[str, Any]:
@@ -58,12 +60,15 @@ def project(asked: ProjectionRequest, *, caller: Caller, surface: str, at: UnixM
         ((vector, missing),) = embedded([request])
     with index.opened(scope) as workspaces:
         question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
-        run = gathered(Run(question, missing=missing, timings_us=timings_us), index)
-        with timed(timings_us, "validity"):
-            judge(run)
-            lists = weighed(run, asked)
-        with timed(timings_us, "budget"):
-            spent = fill(run, lists, budget=asked.max_tokens)
+        run = Run(question, missing=missing, timings_us=timings_us)
+        filled = chosen(run, asked, index, candidates=min(MOST, asked.max_tokens // BRIEF))
+        if filled.short:
+            run = Run(question, missing=missing, timings_us=timings_us)
+            filled = chosen(run, asked, index, candidates=MOST)
+    if filled.short:
+        run.warnings["candidates_cut"] = (
+            f"Only the {MOST:,} that score highest were considered; there may be more"
+        )
     # Current state was decided for all; what the record says of the view is what was asked for.
     run.question = replace(question, request=replace(request, current_only=not asked.include_history))
     return records.write(
@@ -72,29 +77,51 @@ def project(asked: ProjectionRequest, *, caller: Caller, surface: str, at: UnixM
         surface=surface,
         at=at,
         engine=engine_of(index),
-        answer_of=partial(_answer_json, asked=asked, lists=lists, spent=spent),
+        answer_of=partial(_answer_json, asked=asked, filled=filled),
         asked=asked.as_dict(),
     )
 
 
-def gathered(run: Run, index: Index) -> Run:
-    """What the task's words and vector find, and whatever matches the filters, newest first; then its state."""
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Which list each candidate belongs to, by id, and the tokens that those served take.
+
+    `short`: more candidates might have changed the answer, for some were left and the budget reached beyond `current`.
+    """
+
+    lists: dict[str, List]
+    spent: int
+    short: bool
+
+
+def chosen(run: Run, asked: ProjectionRequest, index: Index, *, candidates: int) -> Filled:
+    """Gather, grade, weigh and serve, out of so many candidates of each pool."""
+    left_some = gather(run, index, candidates=candidates)
+    with timed(run.timings_us, "validity"):
+        judge(run)
+        lists = weighed(run, asked)
+    with timed(run.timings_us, "budget"):
+        spent = fill(run, lists, budget=asked.max_tokens)
+    enough = any(lists.get(c.id) == "current" for c in run.considered.values() if c.verdict == "over_budget")
+    return Filled(lists, spent, short=left_some and not enough)
+
+
+def gather(run: Run, index: Index, *, candidates: int) -> bool:
+    """What the task's words and vector find, and what matches the filters by validity; then its state.
+
+    Gives whether more matched than were taken.
+    """
     question = run.question
     with timed(run.timings_us, "retrieve"):
         if not question.request.by_tag_only:
             retrieve(run, index)
-        everything = replace(question, request=replace(question.request, query="", limit=CANDIDATES))
-        listed = index.by_filters(everything)
-        run.found["filters"] = [Sighted(found, 0.0, "matches the filters") for found in listed]
-    of_each = [sum(found.open for found in listed), sum(not found.open for found in listed)]
-    if max(of_each) >= everything.pool:
-        run.warnings["candidates_cut"] = (
-            f"Only the newest {everything.pool:,} were considered; there may be more"
-        )
+        wide = replace(question, request=replace(question.request, query="", limit=candidates // 5))
+        listed = index.by_validity(wide, Lifts.of(run.weights))
+        run.found["filters"] = [Sighted(found, found.score, "matches the filters") for found in listed]
     with timed(run.timings_us, "fuse"):
         fuse(run)
     hold(run, index)
-    return run
+    return max(sum(found.open for found in listed), sum(not found.open for found in listed)) >= wide.pool
 
 
 def weighed(run: Run, asked: ProjectionRequest) -> dict[str, List]:
@@ -145,9 +172,8 @@ def fill(run: Run, lists: Mapping[str, List], *, budget: int) -> int:
     return spent
 
 
-def _answer_json(
-    run: Run, *, recall_id: str, asked: ProjectionRequest, lists: Mapping[str, List], spent: int
-) -> dict[str, Any]:
+def _answer_json(run: Run, *, recall_id: str, asked: ProjectionRequest, filled: Filled) -> dict[str, Any]:
+    lists = filled.lists
     holding = [candidate for candidate in run.served if lists[candidate.id] != "history"]
     return {
         "recall_id": recall_id,
@@ -155,7 +181,7 @@ def _answer_json(
         "anchor_unix_ms": run.question.anchor.at,
         "task": asked.task,
         "outcome": outcome_json(replace(run, served=holding)),
-        "tokens": {"budget": asked.max_tokens, "spent": spent},
+        "tokens": {"budget": asked.max_tokens, "spent": filled.spent},
         **{name: [_hit_json(c, run) for c in run.served if lists[c.id] == name] for name in LISTS},
         "warnings": [{"code": code, "message": text} for code, text in sorted(run.warnings.items())],
     }

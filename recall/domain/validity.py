@@ -40,6 +40,29 @@ class Judgement(NamedTuple):
     reason: str = ""
 
 
+class Lifts(NamedTuple):
+    """What each factor beside age is worth in age, in ms: so much older may a memory be and have the same multiplier.
+
+    Freshness halves with each half-life, so a factor f weighs as much as log2(f) half-lives. The policy's product then
+    sorts like a sum, which a search engine can take over all of its rows without grading them.
+    """
+
+    exact_scope: float
+    asserted: float
+    expiring: float
+    half_life: UnixMs
+
+    @classmethod
+    def of(cls, weights: Weights) -> Lifts:
+        life = weights.half_life_ms
+        return cls(
+            exact_scope=life * math.log2(1 + weights.scope_bonus),
+            asserted=life * math.log2(1 + weights.provenance_boost),
+            expiring=life * math.log2(weights.expiring_penalty),
+            half_life=life,
+        )
+
+
 class Validity(NamedTuple):
     """A hit's grade with everything behind it.
 

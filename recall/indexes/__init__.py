@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from ledger.domain.instants import UnixMs
 from recall.domain.request import RecallRequest
 from recall.domain.state import Anchor
+from recall.domain.validity import Lifts
 from vault.domain.access import Scope
 from vault.domain.facts import Facts
 from vault.models import Workspace
@@ -97,6 +98,11 @@ class Index(Protocol):
 
     def by_filters(self, question: Question) -> list[Found]:
         """Without words: everything that matches the filters, newest first (or oldest, as sorted)."""
+        ...
+
+    def by_validity(self, question: Question, lifts: Lifts) -> list[Found]:
+        """Without words: everything that matches the filters, by the multiplier that it has while it holds. The score
+        is the instant at which it would have been written with nothing but its age to speak for it."""
         ...
 
     def standing(self, question: Question, seqs: Sequence[int]) -> list[Found]:

@@ -22,11 +22,12 @@ from django.db import connection
 from ledger.domain.instants import UnixMs
 from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.request import RecallRequest
+from recall.domain.validity import Lifts
 from recall.domain.words import worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of
 from vault import vectors
 from vault.domain.access import Scope
-from vault.domain.facts import Facts
+from vault.domain.facts import ASSERTED, Facts
 from vault.fulltext import TOKENIZER, table_of, terms_of_word
 from vault.models import Workspace
 from vault.queries import FACTS, FACTS_WIDTH, facts_from, snapshot, workspaces_in
@@ -82,6 +83,20 @@ class SqliteIndex:
         for workspace in question.workspaces:
             found += _search(hits, [workspace.pk], _BY_TIME["time_desc"], workspace, question)
         return pools_of(found, question, by_time=True)
+
+    def by_validity(self, question: Question, lifts: Lifts) -> list[Found]:
+        at, none = question.anchor.at, 2**62
+        lifted = f"""min(created_at, {at})
+        + CASE WHEN provenance_class IN (SELECT value FROM json_each(%s)) THEN %s ELSE 0.0 END
+        + CASE WHEN min(ifnull(t_invalid, {none}), ifnull(expires_at, {none})) - {at} BETWEEN 1 AND {lifts.half_life}
+          THEN %s ELSE 0.0 END"""
+        hits = f"SELECT seq, {lifted} + %s AS score FROM vault_memory WHERE workspace_id = %s"
+        found: list[Found] = []
+        for workspace in question.workspaces:
+            exact = lifts.exact_scope if workspace.name == question.request.workspace else 0.0
+            params = [json.dumps(sorted(ASSERTED)), lifts.asserted, lifts.expiring, exact, workspace.pk]
+            found += _search(hits, params, "score DESC, id", workspace, question)
+        return pools_of(found, question)
 
     def standing(self, question: Question, seqs: Sequence[int]) -> list[Found]:
         given = json.dumps([[seq, 0.0] for seq in seqs])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,8 +18,11 @@ from hypothesis import strategies as st
 
 from ledger.domain.instants import UnixMs, format_instant
 from recall import projections
+from recall.domain.policy import DEFAULT
 from recall.domain.projecting import packed, tokens_in
+from recall.domain.validity import Lifts, grade
 from recall.models import RecallRecord, RecordHit
+from vault.domain.facts import PROVENANCE_CLASSES, Facts
 
 Api = Any
 DAY = 86_400_000
@@ -483,15 +488,86 @@ def test_the_number_of_queries_is_fixed_whatever_the_pool(api: Api) -> None:
         assert cost("few", **arguments) == cost("many", **arguments)
 
 
+def rows(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"text": f"row {n} with a few more words", **fields} for n in range(count)]
+
+
 def test_where_not_all_could_be_considered_the_answer_says_so(
     api: Api, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    monkeypatch.setattr(projections, "CANDIDATES", 12)  # the smallest pool is 64
-    bulk(api, [{"text": f"row {n}", "created_at": f"2026-11-01T00:00:{n % 60:02}Z"} for n in range(63)])
+    monkeypatch.setattr(projections, "MOST", 70)
+    bulk(api, rows(69, created_at="2026-11-01T00:00:00Z"))
     assert projected(api)["warnings"] == []
     bulk(api, [{"text": "one more"}, {"text": "and another"}])
     answer = projected(api)
     assert [warning["code"] for warning in answer["warnings"]] == ["candidates_cut"]
-    assert len(answer["current"]) + len(answer["stale"]) == 64
+    assert len(answer["current"]) + len(answer["stale"]) == 70
     assert whole(api, answer)["warnings"] == ["candidates_cut"]
     assert set(texts(answer)[:2]) == {"one more", "and another"}
+    assert projected(api, max_tokens=200)["warnings"] == []
+
+
+def test_a_small_budget_grades_few_and_serves_as_if_it_had_graded_all(
+    api: Api, at: UnixMs, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    bulk(api, rows(150, created_at=days_before(at, 1), workspace="ops"))
+    bulk(api, rows(5, created_at=days_before(at, 9), workspace="ops", provenance_class="verified"))
+    bulk(api, rows(5, created_at=days_before(at, 8)))
+    asked = {"workspace": "ops", "query_time_unix_ms": at, "max_tokens": 300}
+    few = projected(api, **asked)
+    monkeypatch.setattr(projections, "BRIEF", 1)
+    monkeypatch.setattr(projections, "MOST", 300)
+    all_of_them = projected(api, **asked)
+    assert few["current"] == all_of_them["current"]
+    assert whole(api, few)["candidate_count"] < whole(api, all_of_them)["candidate_count"] == 160
+
+
+def test_an_old_memory_that_much_speaks_for_is_found_behind_many_newer_ones(
+    api: Api, at: UnixMs, engine: str
+) -> None:
+    (old,) = bulk(
+        api, rows(1, created_at=days_before(at, 6), workspace="ops", provenance_class="corroborated")
+    )
+    soon = format_instant(at + DAY)
+    bulk(api, rows(90, created_at=days_before(at, 2), expires_at=soon, workspace="ops"))
+    bulk(api, rows(90, created_at=days_before(at, 3)))
+    answer = projected(api, workspace="ops", query_time_unix_ms=at, max_tokens=8)
+    assert [hit["memory"]["id"] for hit in answer["current"]] == [old]
+
+
+def test_what_is_graded_lower_never_crowds_out_what_is_valid(api: Api, at: UnixMs, engine: str) -> None:
+    """Of a higher multiplier, but stale for it expires soon: more of these than are considered at first."""
+    bulk(api, rows(100, created_at=days_before(at, 0), expires_at=format_instant(at + DAY)))
+    (valid,) = bulk(api, rows(1, created_at=days_before(at, 28)))
+    answer = projected(api, query_time_unix_ms=at, max_tokens=60)
+    assert [hit["memory"]["id"] for hit in answer["current"]] == [valid]
+    assert len(answer["stale"]) > 1
+
+
+@given(
+    st.lists(
+        st.builds(
+            Facts,
+            id=st.uuids().map(str),
+            workspace=st.sampled_from(["", "ops"]),
+            created_at=st.integers(0, 400 * DAY),
+            t_invalid=st.none() | st.integers(300 * DAY + 1, 400 * DAY),
+            expires_at=st.none() | st.integers(300 * DAY + 1, 400 * DAY),
+            provenance_class=st.sampled_from(PROVENANCE_CLASSES),
+        ),
+        max_size=8,
+    )
+)
+def test_lifts_sort_as_the_multiplier_does(memories: list[Facts]) -> None:
+    at, lifts = 300 * DAY, Lifts.of(DEFAULT)
+
+    def lifted(facts: Facts) -> float:
+        found = min(facts.created_at, at) + (lifts.exact_scope if facts.workspace == "ops" else 0.0)
+        found += lifts.asserted if facts.provenance_class in ("verified", "corroborated") else 0.0
+        soon = facts.expiry is not None and facts.expiry - at <= lifts.half_life
+        return found + (lifts.expiring if soon else 0.0)
+
+    by_lift = sorted(memories, key=lifted)
+    multipliers = [grade(facts, at=at, workspace="ops").multiplier for facts in by_lift]
+    for lower, higher in pairwise(multipliers):
+        assert lower <= higher or math.isclose(lower, higher, rel_tol=1e-9)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ledger.domain.instants import UnixMs
 from recall.domain.fusion import BM25_SCALE, idf
+from recall.domain.validity import Lifts
 from recall.domain.words import worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of, sqlite
 from recall.indexes.resident import nearest
@@ -28,7 +29,7 @@ from recall.indexes.resident.segment import Rows, Segment
 from recall.indexes.resident.shelf import Shelf
 from vault import vectors
 from vault.domain.access import Scope
-from vault.domain.facts import Facts
+from vault.domain.facts import ASSERTED, PROVENANCE_CLASSES, Facts
 from vault.fulltext import TOKENIZER, terms_of_word
 from vault.models import Workspace
 from vault.queries import snapshot, workspaces_in
@@ -120,6 +121,16 @@ class ResidentIndex:
                 rows = np.arange(segment.size, dtype=np.int32)
                 found += _pooled(shelf, segment, rows, question, scores=None)
         return pools_of(found, question, by_time=True)
+
+    def by_validity(self, question: Question, lifts: Lifts) -> list[Found]:
+        found: list[Found] = []
+        for shelf in self._shelves(question):
+            exact = lifts.exact_scope if shelf.workspace.name == question.request.workspace else 0.0
+            for segment in shelf.segments:
+                rows = np.arange(segment.size, dtype=np.int32)
+                scores = _lifted(segment, question.anchor.at, lifts) + exact
+                found += _pooled(shelf, segment, rows, question, scores=scores)
+        return pools_of(found, question)
 
     def standing(self, question: Question, seqs: Sequence[int]) -> list[Found]:
         found: list[Found] = []
@@ -332,3 +343,15 @@ def _distance(segment: Segment, start: UnixMs | None, end: UnixMs | None) -> NDA
     if end is not None:
         distance = np.maximum(distance, created - (end - 1))
     return distance
+
+
+_ASSERTED = [PROVENANCE_CLASSES.index(name) for name in sorted(ASSERTED)]
+
+
+def _lifted(segment: Segment, at: UnixMs, lifts: Lifts) -> NDArray[np.float64]:
+    """When each row was written, moved by what speaks for or against it beside its age."""
+    written: NDArray[np.float64] = np.minimum(segment.column("created_at"), at).astype(np.float64)
+    written += np.where(np.isin(segment.column("provenance"), _ASSERTED), lifts.asserted, 0.0)
+    left = np.minimum(segment.column("t_invalid"), segment.column("expires_at")) - at
+    written += np.where((left >= 1) & (left <= lifts.half_life), lifts.expiring, 0.0)
+    return written
