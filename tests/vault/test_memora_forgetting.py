@@ -4,13 +4,14 @@ The labels are read from the data set and checked against its sessions here, wit
 of which session changed what. Dates are days, and a question is asked when all sessions of its day are over: at
 the midnight that ends `question_date`.
 
-Of every forgotten value three things are checked, the last two among up to 200 hits of the default mode:
+Of every forgotten value three things are checked, the last two among up to 200 hits of the default mode, and 200 by
+words alone:
 
 1. no memory of a session before it was forgotten, whose details say it, is current;
 2. none of these is served;
 3. no text that is served has its words, but in a memory that says it anew, at or after the session that forgot
    it (who dislikes a thing now liked it before), or that the same labels want remembered (a climate that is
-   disliked has the name of a region that was liked). Two more name it as part of another fact: `NAMED_ELSEWHERE`.
+   disliked has the name of a region that was liked). Three more name it as part of another fact: `NAMED_ELSEWHERE`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ledger.queries import verify
 from recall.domain.request import MAX_LIMIT, RecallRequest
 from recall.domain.state import Anchor, Successions, state_of
 from recall.services import recall
+from vault import vectors
 from vault.importers import memora
 from vault.importers.run import Import, finish, started
 from vault.models import Memory
@@ -186,12 +188,12 @@ LAST = 1_000_000
 
 # (persona, forgotten value, session of the memory that has the word): the words of another fact, which holds.
 NAMED_ELSEWHERE = {
-    (
-        "business_executive",
-        "VP of Engineering",
-        75,
-    ),  # no longer told by mail, still a stakeholder of a project
-    ("financial_analyst", "Malcolm Gladwell", 93),  # no longer a liked author, still named with a book of his
+    # no longer told by mail, still a stakeholder of a project
+    ("business_executive", "VP of Engineering", 75),
+    # no longer a liked author, still named with a book of his
+    ("financial_analyst", "Malcolm Gladwell", 93),
+    # no longer a liked genre; of the topics, the techno-thriller is liked
+    ("sales_manager", "thriller", 130),
 }
 COLUMNS = (
     "sessions",
@@ -212,6 +214,7 @@ def test_what_was_forgotten_is_served_in_no_answer_and_what_holds_is_there(
     job = Import(DATA, memora.FORMAT, None, caller, lambda: now)
     run = finish(started(job), job)
     assert run.refused == []
+    assert sum(vectors.embed_missing(vectors.installed())) == Memory.objects.count() > 800
 
     table: dict[str, Counter[str]] = {}
     complaints: list[str] = []
@@ -236,6 +239,8 @@ def test_what_was_forgotten_is_served_in_no_answer_and_what_holds_is_there(
     assert verify().ok
     assert complaints == []
     assert excused == NAMED_ELSEWHERE
+    total = sum(table.values(), Counter())
+    assert total["in top 10"] >= 0.98 * total["evidence"]  # measured: 495 of 497, and 473 by words alone
 
 
 Finding: TypeAlias = tuple[str, str | None, tuple[Any, ...] | None]  # column, complaint, excuse
@@ -243,12 +248,13 @@ Finding: TypeAlias = tuple[str, str | None, tuple[Any, ...] | None]  # column, c
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, asked: the persona, its store at that instant, and what was served, best first."""
+    """A question, asked: the persona, its store at that instant, and what was served, best first in each mode."""
 
     persona: Persona
     question: dict[str, Any]
     store: Store
     served: list[dict[str, Any]]
+    by_words: list[dict[str, Any]]
 
     @classmethod
     def of(cls, persona: Persona, question: dict[str, Any], *, caller: Caller, now: UnixMs) -> Asked:
@@ -256,9 +262,12 @@ class Asked:
         request = RecallRequest(
             query=question["question"], workspace=persona.name, limit=MAX_LIMIT, query_time_unix_ms=at
         )
-        answer = recall(request, caller=caller, surface="api", at=now)
-        store = Store.of(persona.name, Anchor(at, past=True))
-        return cls(persona, question, store, [hit["memory"] for hit in answer["results"]])
+        by_words = replace(request, mode="lexical", strategies=("lexical",))
+        served = [
+            [hit["memory"] for hit in recall(asked, caller=caller, surface="api", at=now)["results"]]
+            for asked in (request, by_words)
+        ]
+        return cls(persona, question, Store.of(persona.name, Anchor(at, past=True)), *served)
 
     def of_what_was_forgotten(self) -> Iterator[Finding]:
         document = document_of(self.question)
@@ -274,7 +283,7 @@ class Asked:
                     yield "still current", f"{memory.external_id} is current, which held {exact}", None
             held_ids = {memory.id for memory in held}
             rightly = self.rightly_said(evidence, document, since=before)
-            for memory in self.served:
+            for memory in {memory["id"]: memory for memory in (*self.served, *self.by_words)}.values():
                 number = memory["metadata"]["session_id"]
                 if memory["id"] in held_ids:
                     yield "memory served", f"session {number} is served, which held {exact}", None
