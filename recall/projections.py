@@ -19,7 +19,7 @@ from recall.domain.request import ProjectionRequest, RecallRequest
 from recall.domain.state import Anchor
 from recall.domain.validity import Lifts
 from recall.domain.words import words_of
-from recall.indexes import Index, Question
+from recall.indexes import LINKED, Index, Question
 from recall.pipeline import (
     Candidate,
     Run,
@@ -60,15 +60,7 @@ def project(asked: ProjectionRequest, *, caller: Caller, surface: str, at: UnixM
         ((vector, missing),) = embedded([request])
     with index.opened(scope) as workspaces:
         question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
-        run = Run(question, missing=missing, timings_us=timings_us)
-        filled = chosen(run, asked, index, candidates=min(MOST, asked.max_tokens // BRIEF))
-        if filled.short:
-            run = Run(question, missing=missing, timings_us=timings_us)
-            filled = chosen(run, asked, index, candidates=MOST)
-    if filled.short:
-        run.warnings["candidates_cut"] = (
-            f"Only the {MOST:,} that score highest were considered; there may be more"
-        )
+        run, filled = chosen(question, asked, index, missing=missing, timings_us=timings_us)
     # Current state was decided for all; what the record says of the view is what was asked for.
     run.question = replace(question, request=replace(request, current_only=not asked.include_history))
     return records.write(
@@ -94,9 +86,28 @@ class Filled:
     short: bool
 
 
-def chosen(run: Run, asked: ProjectionRequest, index: Index, *, candidates: int) -> Filled:
+def chosen(
+    question: Question,
+    asked: ProjectionRequest,
+    index: Index,
+    *,
+    missing: dict[str, str],
+    timings_us: dict[str, int],
+) -> tuple[Run, Filled]:
+    """The run, out of as many candidates as it takes; where even `MOST` may be too few, it says so."""
+    for candidates in (min(MOST, asked.max_tokens // BRIEF), MOST):
+        run = Run(question, missing=missing, timings_us=timings_us)
+        filled = chosen_from(run, asked, index, candidates=candidates)
+        if not filled.short or candidates == MOST:
+            break
+    if filled.short:
+        run.warnings["candidates_cut"] = f"Only the first {MOST:,} were considered; there may be more"
+    return run, filled
+
+
+def chosen_from(run: Run, asked: ProjectionRequest, index: Index, *, candidates: int) -> Filled:
     """Gather, grade, weigh and serve, out of so many candidates of each pool."""
-    left_some = gather(run, index, candidates=candidates)
+    left_some = gather(run, index, candidates=candidates, include_history=asked.include_history)
     with timed(run.timings_us, "validity"):
         judge(run)
         lists = weighed(run, asked)
@@ -106,10 +117,10 @@ def chosen(run: Run, asked: ProjectionRequest, index: Index, *, candidates: int)
     return Filled(lists, spent, short=left_some and not enough)
 
 
-def gather(run: Run, index: Index, *, candidates: int) -> bool:
+def gather(run: Run, index: Index, *, candidates: int, include_history: bool) -> bool:
     """What the task's words and vector find, and what matches the filters by validity; then its state.
 
-    Gives whether more matched than were taken.
+    Gives whether some may have been left that a list could hold.
     """
     question = run.question
     with timed(run.timings_us, "retrieve"):
@@ -117,11 +128,12 @@ def gather(run: Run, index: Index, *, candidates: int) -> bool:
             retrieve(run, index)
         wide = replace(question, request=replace(question.request, query="", limit=candidates // 5))
         listed = index.by_validity(wide, Lifts.of(run.weights))
-        run.found["filters"] = [Sighted(found, found.score, "matches the filters") for found in listed]
+        run.found["filters"] = [Sighted(found, 0.0, "matches the filters") for found in listed]
     with timed(run.timings_us, "fuse"):
         fuse(run)
     hold(run, index)
-    return max(sum(found.open for found in listed), sum(not found.open for found in listed)) >= wide.pool
+    others = [found for found in listed if not found.open and (include_history or found.pool == LINKED)]
+    return max(sum(found.open for found in listed), len(others)) >= wide.pool
 
 
 def weighed(run: Run, asked: ProjectionRequest) -> dict[str, List]:

@@ -463,6 +463,34 @@ def test_nothing_known_is_empty_and_says_why(api: Api) -> None:
     assert projected(api)["outcome"]["status"] == "stale"
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_kept_index_answers_as_one_read_anew_and_sees_each_write_at_once(
+    api_for: Callable[..., Api], at: UnixMs
+) -> None:
+    api = api_for()
+    ids = furnish(api, at)
+    asked = {"workspace": "ops", "query_time_unix_ms": at, "include_history": True, "max_tokens": 500}
+    for change in (
+        {"expires_at": format_instant(at + DAY)},
+        {"expires_at": None, "category": "rule"},
+        {"provenance_class": "corroborated"},
+        {"t_invalid": days_before(at, 0.5)},
+    ):
+        kept = [
+            projected(api, **asked, **extra) for extra in ({}, {"task": "deploys"}, {"categories": ["rule"]})
+        ]
+        with override_settings(RECALL_INDEX="sqlite"):
+            anew = [
+                projected(api, **asked, **extra)
+                for extra in ({}, {"task": "deploys"}, {"categories": ["rule"]})
+            ]
+        assert [[answer[name] for name in LISTS] for answer in kept] == [
+            [answer[name] for name in LISTS] for answer in anew
+        ]
+        assert api.call("PATCH", f"/v1/memories/{ids['fresh']}", change)[0] == 200
+    assert ids["fresh"] in {hit["memory"]["id"] for hit in projected(api, **asked)["history"]}
+
+
 # ---------------------------------------------------------------------------------------------------------- bounds
 
 
