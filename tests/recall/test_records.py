@@ -395,3 +395,28 @@ def test_a_record_knows_whether_its_digest_still_holds(api: Api, caller: Caller)
     stored.answer["results"][0]["rank"] = 2
 
     assert not stored.digest_holds
+
+
+def test_a_record_of_the_first_layout_is_still_read(api: Api, caller: Caller) -> None:
+    api.stored("the bell rings at noon")
+    stored = record_for(caller.reach, api.recalled("bell")["recall_id"])
+    columns = dict(stored.document["candidates"])
+    for later in ("words", "cosine", "reranked"):
+        del columns[later]
+    columns["strategies"] = [
+        {name: seen[:2] for name, seen in found.items()} for found in columns["strategies"]
+    ]
+    first = records.Stored(stored.row, {**stored.document, "version": 1, "candidates": columns})
+
+    (then,), (now,) = first.candidates, stored.candidates
+
+    assert (then["words"], then["cosine"], then["reranked"]) == (None, None, None)
+    assert then["strategies"] == {
+        name: [rank, score, ""] for name, (rank, score, _) in now["strategies"].items()
+    }
+    assert {**then, "words": 0, "cosine": 0, "strategies": 0} == {
+        **now,
+        "words": 0,
+        "cosine": 0,
+        "strategies": 0,
+    }

@@ -382,6 +382,15 @@ def test_what_was_written_while_the_embedder_was_down_gets_its_vector_later(api:
     assert api.texts(QUESTION) == [PARAPHRASE]
 
 
+@override_settings(EMBED_DEADLINE_MS=0)
+def test_a_write_whose_vector_is_late_is_stored_all_the_same_and_found_by_its_words(api: Api) -> None:
+    api.stored("hosting is paid monthly")
+    answer = api.recalled("hosting")
+    assert (answer["count"], answer["outcome"]["status"]) == (1, "partial")
+    assert sum(vectors.embed_missing(vectors.installed())) == 1
+    assert api.recalled("hosting")["outcome"]["status"] == "fresh"
+
+
 # ------------------------------------------------------------------------------------------------------- rerank
 
 
