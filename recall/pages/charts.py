@@ -200,6 +200,7 @@ def _bands_in_words(bands: Sequence[AgeBand], weights: Weights) -> str:
 # --- waterfall ----------------------------------------------------------------------------------------
 
 _FALL_ROW, _FALL_TOP, _FALL_BAR = 24, 4, 14
+_FALL_HEAD, _FALL_FOOT = 18, 14  # of a panel: its name, its axis
 _FALL_FROM, _FALL_TO = 38.0, 77.0  # percent of the width: labels before, numbers after
 _FALL_HIGH = 1.5
 _FALL_TICKS = {
@@ -207,6 +208,14 @@ _FALL_TICKS = {
     0.05: (0.1, 0.3, 1.0),
     0.01: (0.01, 0.1, 1.0),
 }  # by where the axis starts
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What came before the base: what each way to look read, 0 to 1, and the fused score that they gave."""
+
+    readings: Sequence[tuple[str, float]]
+    fused: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,33 +232,89 @@ class _Scale:
         return self.low <= value <= _FALL_HIGH
 
 
-def waterfall(*, factors: Sequence[tuple[str, float]], multiplier: float, uid: str) -> SafeString:
+def waterfall(
+    *,
+    factors: Sequence[tuple[str, float]],
+    multiplier: float,
+    uid: str,
+    match: Match | None = None,
+    scored: tuple[float, float] | None = None,
+) -> SafeString:
     """How the factors make the multiplier: one step each on a log axis, where x1.10 and x0.35 compare fairly.
 
+    `scored` is (base, final), base > 0: the steps then lead from the base to the final score. `match` is drawn above
+    it from 0 to 1: readings, which no product joins to what follows.
     `spell_product` rounds; the exact numbers are in the description. A running product beyond the axis is
     drawn at its edge, with a mark that says so.
     """
-    printed, total = spell_product([factor for _, factor in factors], multiplier)
-    running = _running_products([factor for _, factor in factors])
-    smallest = min(*running, multiplier)
+    above = 0 if match is None else _match_height(match)
+    steps = list(factors) if scored is None else [("base", scored[0]), *factors]
+    name, end = ("multiplier", multiplier) if scored is None else ("final", scored[1])
+    printed, total = spell_product([factor for _, factor in steps], end)
+    running = _running_products([factor for _, factor in steps])
+    smallest = min(*running, end)
     scale = _Scale(next((low for low in _FALL_TICKS if low <= smallest), min(_FALL_TICKS)))
-    bottom = _FALL_TOP + _FALL_ROW * (len(factors) + 1)
+    bottom = _FALL_TOP + _FALL_ROW * (len(steps) + 1)
     rows: list[SafeString] = []
-    for i, (label, factor) in enumerate(factors):
+    for i, (label, factor) in enumerate(steps):
         y = _FALL_TOP + i * _FALL_ROW
-        rows.append(_fall_step(label, factor, printed[i], running[i], running[i + 1], y, scale))
-    rows.append(_fall_total(total, multiplier, bottom - _FALL_ROW, scale))
-    fits = all(scale.holds(product) for product in (*running, multiplier))
+        value = printed[i] if scored is not None and i == 0 else f"×{printed[i]}"
+        rows.append(_fall_step(label, factor, value, running[i], running[i + 1], y, scale))
+    rows.append(_fall_total(name, total, end, bottom - _FALL_ROW, scale))
+    fits = all(scale.holds(product) for product in (*running, end))
+    off = _NOTHING if fits else _el("text", "◂ ▸ off the scale", x=0, y=bottom + 11)
+    panel = [*_fall_axis(bottom, scale), *rows, off]
+    if match is not None:
+        panel = [*_match_panel(match), _el("g", *panel, transform=f"translate(0 {above})")]
+    title = "How the multiplier comes about" if scored is None else "How the score comes about"
     return _figure(
         uid,
-        "How the multiplier comes about (log scale)",
-        _fall_in_words(factors, multiplier, running[-1]),
-        *_fall_axis(bottom, scale),
-        *rows,
-        _NOTHING if fits else _el("text", "◂ ▸ off the scale", x=0, y=bottom + 11),
+        f"{title} (log scale)",
+        _match_in_words(match) + _fall_in_words(steps, name, end, running[-1]),
+        *panel,
         cls="viz fluid waterfall",
-        height=bottom + 14,
+        height=above + bottom + _FALL_FOOT,
     )
+
+
+def _match_height(match: Match) -> int:
+    return 2 * _FALL_HEAD + _FALL_ROW * (len(match.readings) + 1) + _FALL_FOOT
+
+
+def _match_panel(match: Match) -> Iterable[SafeString]:
+    """The readings from 0 to 1, the fused score below them, and the names of both panels."""
+    yield _el("text", "Match, 0 to 1", x=0, y=10)
+    bottom = _FALL_HEAD + _FALL_ROW * (len(match.readings) + 1)
+    for tick in (0.0, 0.5, 1.0):
+        x = _pc(_match_x(tick))
+        yield _el("line", cls="grid", x1=x, x2=x, y1=_FALL_HEAD - 4, y2=bottom - 4)
+        yield _el("text", f"{tick:g}", cls="middle", x=x, y=bottom + 7)
+    for i, (label, value) in enumerate(match.readings):
+        yield from _match_row(label, spell(value), value, _FALL_HEAD + i * _FALL_ROW, total=False)
+    yield from _match_row("fused", spell(match.fused), match.fused, bottom - _FALL_ROW, total=True)
+    yield _el("text", "Validity, log scale", x=0, y=bottom + _FALL_FOOT + 12)
+
+
+def _match_row(label: str, printed: str, value: float, y: int, *, total: bool) -> Iterable[SafeString]:
+    bold = " total" if total else ""
+    width = max(_match_x(value) - _FALL_FROM, 0.4)
+    look = "step-total" if total else "reading"
+    yield _el("text", label, cls=f"name{bold}", x=0, y=y + 11)
+    yield _el("rect", cls=look, x=_pc(_FALL_FROM), y=y, width=_pc(width), height=_FALL_BAR)
+    if value > 1:
+        yield _el("text", "▸", cls="name start", x=_pc(_FALL_TO + 0.5), y=y + 11)
+    yield _el("text", printed, cls=f"value{bold} end", x="100%", y=y + 11)
+
+
+def _match_x(value: float) -> float:
+    return _FALL_FROM + (_FALL_TO - _FALL_FROM) * min(max(value, 0.0), 1.0)
+
+
+def _match_in_words(match: Match | None) -> str:
+    if match is None:
+        return ""
+    readings = ", ".join(f"{label} {value!r}" for label, value in match.readings)
+    return f"Match: {readings}; fused {match.fused!r}. "
 
 
 def _running_products(factors: Sequence[float]) -> list[float]:
@@ -268,15 +333,15 @@ def _fall_step(
         _fall_bar(look, before, after, y, scale),
         _el("line", cls="join", x1=_pc(scale.x(after)), x2=_pc(scale.x(after)), y1=y, y2=y + _FALL_ROW),
         _off_scale(after, y, scale),
-        _el("text", f"×{printed}", cls="value end", x="100%", y=y + 11),
+        _el("text", printed, cls="value end", x="100%", y=y + 11),
     )
 
 
-def _fall_total(printed: str, multiplier: float, y: int, scale: _Scale) -> SafeString:
+def _fall_total(name: str, printed: str, end: float, y: int, scale: _Scale) -> SafeString:
     return _join(
-        _el("text", "multiplier", cls="name total", x=0, y=y + 11),
-        _fall_bar("step-total", 1.0, multiplier, y, scale),
-        _off_scale(multiplier, y, scale),
+        _el("text", name, cls="name total", x=0, y=y + 11),
+        _fall_bar("step-total", 1.0, end, y, scale),
+        _off_scale(end, y, scale),
         _el("text", f"= {printed}", cls="value total end", x="100%", y=y + 11),
     )
 
@@ -301,16 +366,16 @@ def _fall_axis(bottom: int, scale: _Scale) -> Iterable[SafeString]:
         yield _el("text", f"{tick:g}", cls="middle", x=x, y=bottom + 11)
 
 
-def _fall_in_words(factors: Sequence[tuple[str, float]], multiplier: float, product: float) -> str:
-    steps = " × ".join(f"{label} {factor!r}" for label, factor in factors) or "no factor"
-    words = f"Exact values: {steps} = {multiplier!r}."
-    if math.isclose(product, multiplier, rel_tol=1e-9):
+def _fall_in_words(steps: Sequence[tuple[str, float]], name: str, end: float, product: float) -> str:
+    told = " × ".join(f"{label} {factor!r}" for label, factor in steps) or "no factor"
+    words = f"Exact values: {told} = {end!r}."
+    if math.isclose(product, end, rel_tol=1e-9):
         return words
-    if product == 0 < multiplier:
+    if product == 0 < end:
         return (
             f"{words} The product is smaller than a float can say; the smallest positive one stands for it."
         )
-    return f"{words} The recorded multiplier differs from the product of the recorded factors, {product!r}."
+    return f"{words} The recorded {name} differs from the product of the recorded factors, {product!r}."
 
 
 # --- grades per day -----------------------------------------------------------------------------------

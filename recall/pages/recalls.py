@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -18,10 +18,21 @@ from ledger.domain.instants import format_instant
 from ledger.domain.refusals import NotFound, Refused
 from recall import services
 from recall.domain.policy import Weights
+from recall.domain.projecting import LISTS
 from recall.domain.validity import GRADES, Grade
 from recall.pages.access import show, signed_in
 from recall.pages.charts import decay, waterfall
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, GRADE_CHOICES, RecallFilter, RecallForm
+from recall.pages.origins import (
+    Origin,
+    Origins,
+    found_in_words,
+    memory_ids,
+    outcome_notice,
+    stages_of,
+    strategies_of,
+    weak_in,
+)
 from recall.pages.texts import beginnings
 from recall.paging import page_of, parse_cursor
 from recall.queries import records_of
@@ -29,7 +40,7 @@ from recall.records import Stored, record_for
 from vault.queries import workspace_names
 from vault.services import Caller
 
-INLINE = 5  # so many hits carry their waterfall in the page; the rest fetch it when opened
+INLINE = 3  # so many hits carry their waterfall in the page; the rest fetch it when opened
 
 
 @require_safe
@@ -73,7 +84,8 @@ class Hit:
     final: float
     applied: bool
     moved: int
-    sources: dict[str, list[Any]]  # rank, score and reason, by strategy
+    origin: Origin
+    part: str  # of a projection: the list it stands in
     match_type: str
     replaces: list[Other]
     replacement: Other | None
@@ -90,7 +102,13 @@ class Hit:
 
     @property
     def waterfall(self) -> SafeString:
-        return waterfall(factors=self.factors, multiplier=self.multiplier, uid=f"factors-{self.position}")
+        return waterfall(
+            factors=self.factors,
+            multiplier=self.multiplier,
+            uid=f"factors-{self.position}",
+            match=self.origin.match,
+            scored=(self.base, self.final) if self.applied and self.base > 0 else None,
+        )
 
     @property
     def moved_down(self) -> int:
@@ -98,14 +116,12 @@ class Hit:
 
     @property
     def match_words(self) -> str:
-        """How it came into the answer."""
-        if self.match_type == "state_replacement":
-            return "in place of what it replaces"
-        if self.match_type == "tag":
-            return "matched by tag or category"
-        if "lexical" not in self.sources:
-            return self.match_type
-        return f"matched by words, rank {self.sources['lexical'][0]:g}"
+        """How it came into the answer, where no strategy says so."""
+        if self.origin.not_searched:
+            return "No search found it: it stands in place of what it replaces."
+        if self.match_type == "listed":
+            return "Listed without being near the task."
+        return ""
 
     @property
     def inline(self) -> bool:
@@ -119,32 +135,40 @@ class Hit:
         return "stale" if self.freshness < self.weights.stale_freshness else "valid"
 
 
-def hits_of(stored: Stored, texts: Mapping[str, str]) -> list[Hit]:
+def hits_of(stored: Stored, origins: Origins, texts: Mapping[str, str]) -> list[Hit]:
     """The served hits, from the stored document: nothing is computed anew. `texts` are of the others they name."""
     weights = Weights(**stored.document["policy"]["weights"])
-    rows = {row["id"]: row for row in stored.candidates if row["position"] is not None}
-    others = _others(stored, texts)
-    return [_hit(sent, rows[sent["memory"]["id"]], weights, stored, others) for sent in stored.hits]
+    others = _others(origins, texts)
+    parts = {hit["memory"]["id"]: name for name in LISTS for hit in stored.answer.get(name, ())}
+    return [_hit(sent, origins, weights, stored, others, parts) for sent in stored.hits]
 
 
-def _others(stored: Stored, texts: Mapping[str, str]) -> dict[str, Other]:
+def _others(origins: Origins, texts: Mapping[str, str]) -> dict[str, Other]:
     """Every memory that may be named: those with a text, for the viewer may read them, and those served."""
-    positions = {row["id"]: row["position"] for row in stored.candidates}
-    return {id_: Other(id_, text, positions.get(id_)) for id_, text in texts.items()}
+    return {
+        id_: Other(id_, text, origins.rows[id_]["position"] if id_ in origins.rows else None)
+        for id_, text in texts.items()
+    }
 
 
-def _named(stored: Stored) -> set[str]:
-    """The ids of what the page tells in words beside the hits: left out, replaced, replacing."""
-    left_out = _left_out(stored)[:SHOWN]
+def _named(stored: Stored, origins: Origins, left_out: Sequence[Mapping[str, Any]] = ()) -> set[str]:
+    """The ids of what the page tells in words beside the hits: left out, replaced, replacing, linked."""
     named = {row["id"] for row in left_out}
     for sent in stored.hits:
         named |= {*sent["state_replaces"], sent["memory"]["state"].get("replacement_id", "")}
+        named |= memory_ids(origins.rows[sent["memory"]["id"]])
     return named | {row["detail"] for row in left_out if row["verdict"] == "replaced_by"}
 
 
 def _hit(
-    sent: dict[str, Any], row: dict[str, Any], weights: Weights, stored: Stored, others: Mapping[str, Other]
+    sent: dict[str, Any],
+    origins: Origins,
+    weights: Weights,
+    stored: Stored,
+    others: Mapping[str, Other],
+    parts: Mapping[str, str],
 ) -> Hit:
+    row = origins.rows[sent["memory"]["id"]]
     applied = "multiplier" in sent["score"]
     factors = [(name, factor) for name, factor in row["factors"]]
     return Hit(
@@ -159,7 +183,8 @@ def _hit(
         final=row["final"],
         applied=applied,
         moved=0 if row["pool_rank"] is None else row["pool_rank"] + 1 - sent["rank"],
-        sources=row["strategies"],
+        origin=origins.of(row["id"]),
+        part=parts.get(row["id"], ""),
         match_type=sent["match_type"],
         replaces=[others[id_] for id_ in row["replaces"] if id_ in others],
         replacement=others.get(sent["memory"]["state"].get("replacement_id", "")),
@@ -174,12 +199,14 @@ def _hit(
 @signed_in
 def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:
     stored = record_for(caller.reach, recall_id)
-    texts = beginnings(_named(stored), caller.reach)
-    every = hits_of(stored, texts)
+    origins = Origins(stored)
+    rows, left_out = list(origins.rows.values()), _left_out(origins)
+    texts = beginnings(_named(stored, origins, left_out[:FIRST]), caller.reach)
+    every = hits_of(stored, origins, texts)
     grade, text = request.GET.get("grade", ""), request.GET.get("q", "").strip()
     hits = [h for h in every if grade in ("", h.grade) and text.lower() in h.memory["text"].lower()]
-    left_out = _left_out(stored)
-    others = _others(stored, texts)
+    others = _others(origins, texts)
+    strategies = strategies_of(stored, rows)
     context = {
         "section": "recalls",
         "row": stored.row,
@@ -192,15 +219,17 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
         "q": text,
         "grade_choices": GRADE_CHOICES,
         "sentence": sentence(stored, every),
+        "outcome": outcome_notice(stored),
         "ranking_warning": ranking_warning(every),
         "scope": _scope_in_words(stored),
         "took_ms": f"{stored.row.total_us / 1000:.1f}",
         "rerun": _as_form(stored.document["request"]) if "query" in stored.document["request"] else None,
-        "not_current": [_told(row, others) for row in left_out[:SHOWN] if row["verdict"] in NOT_CURRENT],
-        "unserved": [_told(row, others) for row in left_out[:SHOWN] if row["verdict"] not in NOT_CURRENT],
-        "left_out_shown": len(left_out[:SHOWN]),
+        "strategies": strategies,
+        "stages": stages_of(stored, rows, strategies),
+        "members": _members(stored),
+        "left_out": [_told(row, origins, others) for row in left_out[:FIRST]],
         "left_out_count": len(left_out),
-        "verdicts": _counted(row["verdict"] for row in left_out),
+        "verdicts": _counted("weak" if weak_in([row]) else row["verdict"] for row in left_out),
         "signals": _counted(
             signal for hit in every for signal in hit.signals if not signal.startswith("freshness")
         ),
@@ -214,13 +243,42 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
 def hit_page(request: HttpRequest, recall_id: str, position: int, *, caller: Caller) -> HttpResponse:
     """One hit: for htmx its score breakdown, else a page of its own."""
     stored = record_for(caller.reach, recall_id)
-    hits = [
-        hit for hit in hits_of(stored, beginnings(_named(stored), caller.reach)) if hit.position == position
-    ]
+    origins = Origins(stored)
+    texts = beginnings(_named(stored, origins), caller.reach)
+    hits = [hit for hit in hits_of(stored, origins, texts) if hit.position == position]
     if not hits:
         raise NotFound(f"this recall served no hit {position}")
-    context = {"section": "recalls", "row": stored.row, "document": stored.document, "hit": hits[0]}
+    (hit,), others = hits, _others(origins, texts)
+    context = {
+        "section": "recalls",
+        "row": stored.row,
+        "document": stored.document,
+        "hit": hit,
+        "sources": [(found_in_words(source), source) for source in hit.origin.sources],
+        "linked": [
+            others[id_] for id_ in sorted(memory_ids(origins.rows[hit.memory["id"]])) if id_ in others
+        ],
+        "lender": others.get(hit.origin.lent_by),
+        "lender_sources": origins.sources(origins.rows[hit.origin.lent_by]) if hit.origin.lent_by else [],
+    }
     return show(request, "hit.html", context, part="breakdown")
+
+
+@require_safe
+@signed_in
+def left_out_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:
+    """Why something was not returned: for htmx the table, else a page of its own."""
+    stored = record_for(caller.reach, recall_id)
+    origins = Origins(stored)
+    left_out = _left_out(origins)
+    others = _others(origins, beginnings(_named(stored, origins, left_out[:SHOWN]), caller.reach))
+    context = {
+        "section": "recalls",
+        "row": stored.row,
+        "left_out": [_told(row, origins, others) for row in left_out[:SHOWN]],
+        "left_out_count": len(left_out),
+    }
+    return show(request, "left_out.html", context, part="table")
 
 
 def sentence(stored: Stored, hits: list[Hit]) -> str:
@@ -257,32 +315,48 @@ def _scope_in_words(stored: Stored) -> str:
 
 
 NOT_CURRENT = ("suppressed", "replaced_by")
+FIRST = 5  # of those left out stand in the record's page; the rest is fetched when opened
 SHOWN = 200  # of those left out: the pool may hold thousands, and the record's JSON has them all
 _LEFT_OUT = {"below_limit": "Below the limit", "over_budget": "Over the token budget"}
 
 
-def _left_out(stored: Stored) -> list[dict[str, Any]]:
+def _left_out(origins: Origins) -> list[dict[str, Any]]:
     """The candidates that were not served: what is not current first, each group in the record's order."""
-    unserved = [row for row in stored.candidates if row["position"] is None]
+    unserved = [row for row in origins.rows.values() if row["position"] is None]
     unserved.sort(key=lambda row: row["verdict"] not in NOT_CURRENT)
     return unserved
 
 
-def _told(row: dict[str, Any], others: Mapping[str, Other]) -> dict[str, Any]:
-    """A candidate that was not served, with its text and the reason."""
+def _told(row: dict[str, Any], origins: Origins, others: Mapping[str, Other]) -> dict[str, Any]:
+    """A candidate that was not served, with its text, the reason, and what had found it."""
     by = others.get(row["detail"]) if row["verdict"] == "replaced_by" else None
     return {
         **row,
         "text": _text(row, others),
         "state": "superseded" if row["verdict"] == "replaced_by" else row["detail"],
-        "why": _LEFT_OUT.get(row["verdict"], row["verdict"]),
+        "why": _why_left_out(row),
         "by": by,
+        "sources": origins.sources(row),
     }
+
+
+def _why_left_out(row: Mapping[str, Any]) -> str:
+    """What the record says of a candidate that did not fit: "matches less than half as well as the best", say."""
+    if row["verdict"] == "below_limit" and row["detail"]:
+        return f"{row['detail'][:1].upper()}{row['detail'][1:]}"
+    return _LEFT_OUT.get(row["verdict"], str(row["verdict"]))
 
 
 def _text(row: dict[str, Any], others: Mapping[str, Other]) -> str:
     other = others.get(row["id"])
     return other.text if other else row["id"]
+
+
+def _members(stored: Stored) -> list[tuple[int, str, str]]:
+    """Of a fused batch: each question's number, its record and its words."""
+    questions = stored.document["request"].get("queries", [])
+    ids = stored.answer.get("queries", [])
+    return [(n, id_, asked["query"]) for n, (id_, asked) in enumerate(zip(ids, questions, strict=False))]
 
 
 def _as_form(asked: dict[str, Any]) -> str:
@@ -291,6 +365,7 @@ def _as_form(asked: dict[str, Any]) -> str:
     filled = {
         "query": asked["query"],
         "workspace": ANY_WORKSPACE if workspace is None else workspace or GLOBAL_WORKSPACE,
+        "mode": asked["mode"],
         "profile": asked["profile"],
         "state": "current" if asked["current_only"] else "history",
         "tags": ", ".join(asked["tags"]),

@@ -18,6 +18,7 @@ urlpatterns = [
     path("recalls/<str:recall_id>/", recalls.recall_page, name="recall"),
     path("recalls/<str:recall_id>.json", recalls.recall_json, name="recall-json"),
     path("recalls/<str:recall_id>/hits/<int:position>/", recalls.hit_page, name="hit"),
+    path("recalls/<str:recall_id>/left-out/", recalls.left_out_page, name="left-out"),
     path("memories/", memories.memory_list, name="memories"),
     path("memories/<str:memory_id>/", memories.memory_page, name="memory"),
     path("ledger/", ledger.ledger_list, name="ledger"),
