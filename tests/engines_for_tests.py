@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from recall.embedders import EmbedderUnavailable
 from recall.rerankers import RerankerUnavailable
 
@@ -23,6 +25,23 @@ class EmbedderThatIsDown:
 
     def embed_documents(self, texts: Sequence[str], *, until: float | None = None) -> Any:
         raise EmbedderUnavailable("the model's server is down")
+
+
+class Letters:
+    """Another embedder that works: a text's vector counts its letters."""
+
+    model_id = "letters"
+    dim = 26
+
+    def embed_query(self, text: str) -> Any:
+        counts = np.array([text.lower().count(chr(97 + n)) for n in range(self.dim)], dtype=np.float32)
+        return (counts / max(float(np.linalg.norm(counts)), 1.0)).astype(np.float16)
+
+    def embed_queries(self, texts: Sequence[str]) -> Any:
+        return [self.embed_query(text) for text in texts]
+
+    def embed_documents(self, texts: Sequence[str], *, until: float | None = None) -> Any:
+        return [self.embed_query(text)[np.newaxis] for text in texts]
 
 
 class ShortestFirst:
