@@ -55,7 +55,7 @@ NOTES = {
     "end": "only memories created before it",
     "expires_at": "what it says may be wrong from here on",
     "external_id": "yours; unique in its workspace",
-    "fuse": "one answer out of all, by reciprocal rank fusion",
+    "fuse": "one answer out of all, by reciprocal rank fusion, of at most limit hits (10 unless said)",
     "from": "a memory's id; in a list of recalls: an instant",
     "grade": "recalls that served a hit so graded",
     "include_history": "also what no longer, or not yet, holds; in a list of its own",
