@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from django.db import connection
@@ -75,6 +75,11 @@ class _Scratch(threading.local):
             f"CREATE VIRTUAL TABLE fts USING fts5(text, content='', tokenize='{TOKENIZER}')"
         )
         self.database.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(fts, instance)")
+        unstemmed = TOKENIZER.removeprefix("porter ")
+        self.database.execute(
+            f"CREATE VIRTUAL TABLE raw USING fts5(text, content='', tokenize='{unstemmed}')"
+        )
+        self.database.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab(raw, instance)")
 
 
 _scratch = _Scratch()
@@ -97,6 +102,19 @@ def terms_of_word(word: str) -> tuple[str, ...]:
     found = scratch.execute("SELECT term FROM terms ORDER BY offset").fetchall()
     scratch.execute("INSERT INTO fts (fts) VALUES ('delete-all')")
     return tuple(dict.fromkeys(term for (term,) in found))
+
+
+@lru_cache(maxsize=50_000)
+def tokens_of_word(word: str) -> Mapping[str, str]:
+    """The same terms, each with a token of the word that it is the stem of: FTS5 stems whatever it is asked for, and
+    the stem of a stem may be another."""
+    scratch = _scratch.database
+    scratch.execute("INSERT INTO fts (rowid, text) VALUES (0, ?)", [word])
+    scratch.execute("INSERT INTO raw (rowid, text) VALUES (0, ?)", [word])
+    found = scratch.execute("SELECT terms.term, tokens.term FROM terms JOIN tokens USING (offset)").fetchall()
+    scratch.execute("INSERT INTO fts (fts) VALUES ('delete-all')")
+    scratch.execute("INSERT INTO raw (raw) VALUES ('delete-all')")
+    return dict(found)
 
 
 def optimize(workspace_id: int) -> None:

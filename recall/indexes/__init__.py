@@ -133,6 +133,8 @@ def pools_of(found: list[Found], question: Question, *, by_time: bool = False) -
         found.sort(key=lambda f: (-f.score, f.facts.id))
     if not request.current_only:
         return found[: question.pool]
+    if not timed:
+        found = _down_to_the_last_open(found, question.pool)
     linked = sum(candidate.pool == LINKED for candidate in found)
     room = {
         OPEN: question.pool,
@@ -144,6 +146,9 @@ def pools_of(found: list[Found], question: Question, *, by_time: bool = False) -
         if room[candidate.pool] > 0:
             room[candidate.pool] -= 1
             kept.append(candidate)
-        elif candidate.pool == OPEN and not timed:
-            break
     return kept
+
+
+def _down_to_the_last_open(found: list[Found], pool: int) -> list[Found]:
+    scores = [candidate.score for candidate in found if candidate.open][:pool]
+    return [f for f in found if f.score >= scores[-1]] if len(scores) == pool else found

@@ -28,7 +28,7 @@ from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pool
 from vault import vectors
 from vault.domain.access import Scope
 from vault.domain.facts import ASSERTED, Facts
-from vault.fulltext import TOKENIZER, table_of, terms_of_word
+from vault.fulltext import TOKENIZER, table_of, terms_of_word, tokens_of_word
 from vault.models import Workspace
 from vault.queries import FACTS, FACTS_WIDTH, facts_from, snapshot, workspaces_in
 
@@ -187,8 +187,8 @@ def _holding(table: str, words: list[str], terms: list[str]) -> dict[str, int]:
 
 
 def _quoted(word: str, term: str) -> str:
-    """A word as FTS5 stems it itself (a stem stemmed again may be another); a part of one by its term."""
-    return f'"{word}"' if terms_of_word(word) == (term,) else f'"{term}"'
+    """The part of a word that FTS5 makes this term of, alone: it would take the parts of a whole word for a phrase."""
+    return f'"{tokens_of_word(word)[term]}"'
 
 
 def _scored(asked: _Asked) -> tuple[str, list[Any]]:
@@ -223,7 +223,7 @@ def _cosines(workspace: Workspace, question: Question) -> dict[int, float]:
     cosines: dict[int, float] = {}
     for seq, blob in _rows(sql, [_model(), workspace.pk]):
         cosine = float(np.frombuffer(blob, np.float16).astype(np.float64) @ query)
-        cosines[seq] = max(cosine, cosines.get(seq, -1.0))
+        cosines[seq] = max(cosine, cosines.get(seq, cosine))
     return cosines
 
 

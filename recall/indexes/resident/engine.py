@@ -35,6 +35,7 @@ from vault.models import Workspace
 from vault.queries import snapshot, workspaces_in
 
 K1, B = 1.2, 0.75
+HEAD = 4_000  # the most that both pools may hold at the largest limit
 
 
 class ResidentIndex:
@@ -96,7 +97,7 @@ class ResidentIndex:
             asked = self._asked_of(shelf, question)
             for place, segment in enumerate(shelf.segments):
                 rows, scores = _matches(segment, place, asked)
-                found += _pooled(shelf, segment, rows, question, scores=scores)
+                found += _best_pooled(shelf, segment, rows, question, scores=scores)
         return pools_of(found, question)
 
     def dense(self, question: Question, *, floor: float) -> list[Found]:
@@ -175,15 +176,29 @@ def _pooled(
         chosen = _first(segment, rows, keys, question.pool)
         return _found(shelf, segment, rows[chosen], question, scores[chosen])
     pools = segment.pools(question.anchor, rows)
-    found: list[Found] = []
-    for pool in (OPEN, LINKED, FALLEN):
-        members = np.flatnonzero(pools == pool)
-        if by_score and len(found) >= question.pool:  # the doubtful pool ends where the open one does
-            members = members[scores[members] >= found[question.pool - 1].score]
-        if len(members):
-            chosen = members[_first(segment, rows[members], keys[members], question.pool)]
-            found += _found(shelf, segment, rows[chosen], question, scores[chosen])
-    return found
+
+    def pool_of(pool: int, floor: float) -> list[Found]:
+        members = np.flatnonzero((pools == pool) & (scores >= floor))
+        chosen = members[_first(segment, rows[members], keys[members], question.pool)]
+        return _found(shelf, segment, rows[chosen], question, scores[chosen])
+
+    opened = pool_of(OPEN, -np.inf)
+    full = by_score and len(opened) == question.pool
+    floor = opened[-1].score if full else -np.inf  # the doubtful pools end where the open one does
+    return opened + pool_of(LINKED, floor) + pool_of(FALLEN, floor)
+
+
+def _best_pooled(
+    shelf: Shelf, segment: Segment, rows: Rows, question: Question, *, scores: NDArray[np.float64]
+) -> list[Found]:
+    """The same, looking at the best `HEAD` first: they nearly always fill the open pool, and then nothing below them
+    counts. Testing filters and state of every match would take longer than finding them."""
+    if len(rows) > 2 * HEAD and question.request.current_only and question.request.sort == "score":
+        best = np.flatnonzero(scores >= np.partition(scores, -HEAD)[-HEAD])
+        found = _pooled(shelf, segment, rows[best], question, scores=scores[best])
+        if sum(hit.open for hit in found) >= question.pool:
+            return found
+    return _pooled(shelf, segment, rows, question, scores=scores)
 
 
 def _first(segment: Segment, rows: Rows, keys: NDArray[Any], k: int) -> NDArray[np.int64]:
@@ -297,6 +312,9 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
     if vector is None or not len(segment.vectors.owners):
         return []
     vectors, size = segment.vectors, question.pool
+    if question.request.sort != "score":  # the newest of all that are near, not the nearest by age
+        near = nearest.within(vectors, vector, floor=floor)
+        return _pooled(shelf, segment, near.rows, question, scores=near.cosines)
     fit = segment.fit(question.request, slice(None), categories=shelf.categories)
     scan = vectors.scan(vector)
 
@@ -309,8 +327,8 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
     tried = nearest.attempt(vectors, scan, vector, eligible=fit, fetch=2 * size + nearest.SPARE, floor=floor)
     pools = segment.pools(question.anchor, tried.near.rows)
     stands = np.sort(tried.near.cosines[(pools == OPEN) & (tried.near.cosines > tried.bound)])
-    if tried.complete or (len(stands) >= size and question.request.sort == "score"):
-        last = stands[-size] if len(stands) >= size and question.request.sort == "score" else floor
+    if tried.complete or len(stands) >= size:
+        last = stands[-size] if len(stands) >= size else floor
         return [
             hit
             for pool in (OPEN, LINKED, FALLEN)

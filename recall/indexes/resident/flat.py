@@ -94,6 +94,11 @@ class Flat:
 
         return propose
 
+    def above(self, query: Half, floor: float) -> NDArray[np.int64]:
+        _faiss()
+        _, _, places = self._full.range_search(query.astype(np.float32)[None], floor - ROUNDING)
+        return np.sort(places)
+
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         vectors: NDArray[np.float64] = self._halves[places].astype(np.float64)
         return vectors

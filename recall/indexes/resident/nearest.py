@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 ROUNDING = 1e-4  # far above that of a single-precision sum of some hundreds of products
 SPARE = 32
+BLOCK = 4_096  # vectors made double at once: a bound on memory
 Half = NDArray[np.float16]
 
 
@@ -55,6 +56,10 @@ class Vectors(Protocol):
 
     def scan(self, query: Half) -> Scan:
         """How to propose the nearest `k` among eligible rows."""
+        ...
+
+    def above(self, query: Half, floor: float) -> NDArray[np.int64]:
+        """The places of all vectors whose cosine is `floor` or more, and of some a little below."""
         ...
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -101,9 +106,17 @@ def attempt(
     return Attempt(near, bound, complete=bound < floor)
 
 
+def within(vectors: Vectors, query: Half, *, floor: float) -> Near:
+    """All rows whose cosine is `floor` or more."""
+    near = _best_of_each_row(vectors, vectors.above(query, floor), query)
+    return Near(near.rows[near.cosines >= floor], near.cosines[near.cosines >= floor])
+
+
 def _best_of_each_row(vectors: Vectors, places: NDArray[np.int64], query: Half) -> Near:
     rows = vectors.owners[places]
-    cosines = vectors.at(places) @ query.astype(np.float64)
+    asked = query.astype(np.float64)
+    blocks = [vectors.at(places[start : start + BLOCK]) @ asked for start in range(0, len(places), BLOCK)]
+    cosines = np.concatenate(blocks) if blocks else np.empty(0)
     order = np.lexsort((-cosines, rows))
     rows, cosines = rows[order], cosines[order]
     first = np.ones(len(rows), np.bool_)
@@ -163,6 +176,10 @@ class Matrix:
             return Proposed(chosen, scores[chosen])
 
         return propose
+
+    def above(self, query: Half, floor: float) -> NDArray[np.int64]:
+        scores = self._vectors[: self._held] @ query.astype(np.float32)
+        return np.flatnonzero(scores >= floor - ROUNDING)
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._vectors[places].astype(np.float64)
