@@ -176,12 +176,18 @@ class Overview:
     superseded_served: int
     superseded_in_history: int
     empty: int
+    partial: int
     days: list[tuple[date, int, int, int]]
 
     @property
     def valid_share(self) -> str:
         """The share of served hits that were graded valid, in percent; a dash when none was served."""
         return f"{self.valid / self.served:.1%}" if self.served else "–"
+
+    @property
+    def partial_share(self) -> str:
+        """The share of recalls that could not look at everything, in percent; a dash when there was none."""
+        return f"{self.partial / self.recalls:.1%}" if self.recalls else "–"
 
 
 def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
@@ -201,6 +207,7 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
         superseded=Sum("superseded_served", default=0, filter=Q(history=False)),
         in_history=Sum("superseded_served", default=0, filter=Q(history=True)),
         empty=Count("seq", filter=Q(outcome="empty")),
+        partial=Count("seq", filter=Q(outcome="partial")),
     )
     before = visible.filter(created_at__gte=start - days * DAY, created_at__lt=start).count()
     return Overview(
@@ -211,6 +218,7 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
         superseded_served=totals["superseded"],
         superseded_in_history=totals["in_history"],
         empty=totals["empty"],
+        partial=totals["partial"],
         days=[(utc(day).date(), *per_day.get(day, (0, 0, 0))) for day in range(start, today + DAY, DAY)],
     )
 
@@ -218,9 +226,9 @@ def overview(reach: Reach, *, at: UnixMs, days: int = 30) -> Overview:
 def recalls_to_look_at(
     reach: Reach, *, at: UnixMs, days: int = 30, limit: int = 10
 ) -> Sequence[RecallRecord]:
-    """The newest recalls that warned, served something context-invalid, or found nothing."""
+    """The newest recalls that warned, served something context-invalid, found nothing, or could not look."""
     rows = RecallRecord.objects.visible_to(reach).filter(created_at__gte=at - days * DAY)
-    odd = Q(context_invalid__gt=0) | ~Q(warnings="") | Q(outcome="empty")
+    odd = Q(context_invalid__gt=0) | ~Q(warnings="") | Q(outcome__in=["empty", "partial", "unavailable"])
     return list(rows.filter(odd).defer("document").order_by("-seq")[:limit])
 
 
