@@ -8,7 +8,7 @@ from django import forms
 
 from ledger.domain.instants import NotAnInstant, UnixMs, parse_instant
 from ledger.domain.refusals import Refused
-from recall.domain.request import MAX_LIMIT, TAGS_MATCH, RecallRequest
+from recall.domain.request import MAX_LIMIT, OUTCOMES, TAGS_MATCH, RecallRequest
 from recall.domain.validity import GRADES
 from recall.shapes import RecallBody, parse
 
@@ -38,6 +38,16 @@ class InstantField(forms.CharField):
             raise forms.ValidationError(str(error)) from error
 
 
+MODES = [
+    ("fused", "Everything: words, meaning, links, time"),
+    ("hybrid", "Words and meaning"),
+    ("lexical", "Words only"),
+    ("dense", "Meaning only"),
+    ("links", "Links only"),
+    ("temporal", "Time only"),
+]
+
+
 class AsOfForm(forms.Form):
     """The instant at which a memory is looked at."""
 
@@ -45,7 +55,9 @@ class AsOfForm(forms.Form):
 
 
 class RecallForm(forms.Form):
-    """A question to the vault."""
+    """A question to the vault: first what is always chosen, then what mostly stays as it is."""
+
+    FIRST = ("query", "workspace", "mode", "profile")
 
     query = forms.CharField(
         label="Question",
@@ -54,9 +66,11 @@ class RecallForm(forms.Form):
         help_text="Words, as an agent would ask. May stay empty where tags or a category are named.",
     )
     workspace = forms.ChoiceField(label="Workspace")
+    mode = forms.ChoiceField(label="Look by", choices=MODES, initial="fused")
     profile = forms.ChoiceField(
         choices=[("validity", "validity: re-rank and grade"), ("default", "default: by relevance alone")],
         initial="validity",
+        help_text="Validity re-ranks where everything is looked by; otherwise it grades and leaves the order.",
     )
     state = forms.ChoiceField(
         label="What to serve",
@@ -85,6 +99,25 @@ class RecallForm(forms.Form):
         field.choices = workspace_choices(workspaces)
         field.initial = ANY_WORKSPACE
 
+    @property
+    def first(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.FIRST]
+
+    @property
+    def rest(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in self.FIRST]
+
+    @property
+    def rest_matters(self) -> bool:
+        """Whether something in the rest is in error, or not as it begins."""
+        return any(
+            field.errors or str(field.value() or "") != str(field.field.initial or "") for field in self.rest
+        )
+
+    @property
+    def fields_in_error(self) -> list[forms.BoundField]:
+        return [field for field in self if field.errors]
+
     def request(self) -> RecallRequest | None:
         """The checked request, or None with the errors put beside their fields."""
         if not self.is_valid():
@@ -95,6 +128,7 @@ class RecallForm(forms.Form):
             "workspace": {ANY_WORKSPACE: None, GLOBAL_WORKSPACE: ""}.get(
                 asked["workspace"], asked["workspace"]
             ),
+            "mode": asked["mode"],
             "profile": asked["profile"],
             "validity_annotate": True,
             "state_mode": asked["state"],
@@ -115,7 +149,10 @@ class RecallForm(forms.Form):
     def add_refusal(self, refusal: Refused) -> None:
         names = {"query_time_unix_ms": "query_time", "state_mode": "state"}
         name = names.get(refusal.field or "", refusal.field)
-        self.add_error(name if name in self.fields else None, refusal.message)
+        if name in self.fields:
+            self.add_error(name, refusal.message)
+        else:
+            self.add_error(None, f"{refusal.field}: {refusal.message}" if refusal.field else refusal.message)
 
 
 class RecallFilter(forms.Form):
@@ -130,7 +167,7 @@ class RecallFilter(forms.Form):
     )
     grade = forms.ChoiceField(label="Served a hit graded", choices=GRADE_CHOICES, required=False)
     outcome = forms.ChoiceField(
-        choices=[("", "Any outcome"), ("fresh", "Fresh"), ("stale", "Stale"), ("empty", "Empty")],
+        choices=[("", "Any outcome"), *((name, name.capitalize()) for name in OUTCOMES)],
         required=False,
     )
     warning = forms.ChoiceField(
@@ -138,6 +175,9 @@ class RecallFilter(forms.Form):
             ("", "Any, or none"),
             ("replacement_inactive", "Replacement inactive"),
             ("supersession_cycle", "Cycle"),
+            ("chain_too_long", "Chain too long"),
+            ("rerank_unavailable", "Rerank unavailable"),
+            ("candidates_cut", "Candidates cut"),
         ],
         required=False,
     )

@@ -29,7 +29,9 @@ def label_of(strategy: str) -> str:
 
 def in_order(strategies: Iterable[str]) -> list[str]:
     """As recall asks them; the queries of a fused batch by their numbers."""
-    return sorted(strategies, key=lambda name: (_ORDER.index(name) if name in _ORDER else 99, len(name), name))
+    return sorted(
+        strategies, key=lambda name: (_ORDER.index(name) if name in _ORDER else 99, len(name), name)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ of one memory
@@ -46,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one strategy said of a memory. Records of the first layout hold no reason."""
+    """What one strategy said of a memory. Records of the first layout hold no reason, and a query has none."""
 
     name: str
     label: str
@@ -68,6 +70,7 @@ class Origin:
     place: int | None  # after current state, from 1
     out_of: int | None  # where the base is its place out of so many
     base: float
+    by_ranks: bool  # fused by ranks alone
 
     @property
     def not_searched(self) -> bool:
@@ -102,11 +105,19 @@ class Origins:
             place=place,
             out_of=self._size if self._by_place(row) else None,
             base=row["base"],
+            by_ranks=self._request.get("fusion") == "rrf" and bool(row["strategies"]),
         )
 
     def sources(self, row: Mapping[str, Any]) -> list[Source]:
         return [
-            Source(name, label_of(name), rank, score, self._parts(reason), self._found[name])
+            Source(
+                name,
+                label_of(name),
+                rank,
+                score,
+                self._parts("" if name.isdigit() else reason),
+                self._found[name],
+            )
             for name in in_order(row["strategies"])
             for rank, score, reason in [row["strategies"][name]]
         ]
@@ -135,7 +146,9 @@ class Origins:
         own = {"lexical": ("words", row["words"]), "dense": ("meaning", row["cosine"])}
         readings = [reading for name, reading in own.items() if name in asked and reading[1] is not None]
         signals = {"links": "links", "temporal": "time"}
-        readings += [(word, row["strategies"][name][1]) for name, word in signals.items() if name in row["strategies"]]
+        readings += [
+            (word, row["strategies"][name][1]) for name, word in signals.items() if name in row["strategies"]
+        ]
         return Match(readings, row["fused"]) if readings else None
 
     def _by_place(self, row: Mapping[str, Any]) -> bool:
@@ -231,6 +244,20 @@ def stages_of(
     return [Stage(name, words, timings.get(name)) for name, words in told.items() if words]
 
 
+def found_sentence(stored: Stored, rows: Sequence[Mapping[str, Any]], strategies: Sequence[Strategy]) -> str:
+    """From what each strategy found to what was served, in one line."""
+    if "queries" in stored.document["request"] or not rows:
+        return ""
+    by = {"filters": "by the filters"}
+    each = [f"{s.candidates:,} {by.get(s.name, f'by {s.label.lower()}')}" for s in strategies if s.candidates]
+    taken = [(stored.row.suppressed, "not current"), (weak_in(rows), "too weak")]
+    out = "".join(
+        f", {count:,} {why}" for count, why in taken if count and not (stored.row.history and why[0] == "n")
+    )
+    memories = "1 memory" if len(rows) == 1 else f"{len(rows):,} memories"
+    return f"{', '.join(each)}: {memories} in all{out}; {stored.row.served:,} served."
+
+
 def weak_in(rows: Iterable[Mapping[str, Any]]) -> int:
     return sum(row["verdict"] == "below_limit" and row["detail"] == WEAK for row in rows)
 
@@ -300,8 +327,6 @@ def found_in_words(source: Source) -> tuple[str, str]:
     place = f"{ordinal(source.rank)} of {source.out_of:,}"
     if not source.parts:
         return f"Found by {source.label.lower()}, with the ", f": {place}."
-    if source.name not in _BEGUN:
-        return "It was served by ", f", there {ordinal(source.rank)}."
     return _BEGUN[source.name], f": {place} by {source.label.lower()}."
 
 
