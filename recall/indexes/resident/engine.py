@@ -23,6 +23,7 @@ from recall.domain.validity import Lifts
 from recall.domain.words import worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of, sqlite
 from recall.indexes.resident import nearest
+from recall.indexes.resident.files import Ahead
 from recall.indexes.resident.nearest import Near
 from recall.indexes.resident.postings import Holding
 from recall.indexes.resident.segment import Rows, Segment
@@ -57,24 +58,29 @@ class ResidentIndex:
         """
         kept = not connection.in_atomic_block
         with self._turn:
+            patient = True
             while True:
                 with snapshot():
                     workspaces = tuple(workspaces_in(scope))
-                    if self._caught_up(workspaces, kept=kept):
+                    if self._caught_up(workspaces, kept=kept, patient=patient):
                         yield workspaces
                         return
+                patient = False  # files that were ahead of the last snapshot must not be ahead of the next
 
-    def _caught_up(self, workspaces: Sequence[Workspace], *, kept: bool) -> bool:
+    def _caught_up(self, workspaces: Sequence[Workspace], *, kept: bool, patient: bool) -> bool:
+        """False: there are files that are ahead of the caller's snapshot."""
         model = vectors.known_model() or vectors.NO_MODEL
         self._open = self._kept if kept else {}
         self._asked = {}
-        ready = True
-        for workspace in workspaces:
-            shelf = self._open.get(workspace.pk)
-            if shelf is None or shelf.model != model:
-                shelf = self._open[workspace.pk] = Shelf(workspace, model, filed=kept)
-            ready &= shelf.catch_up(workspace)
-        return ready
+        try:
+            for workspace in workspaces:
+                shelf = self._open.get(workspace.pk)
+                if shelf is None or shelf.model != model:
+                    shelf = self._open[workspace.pk] = Shelf(workspace, model, filed=kept, patient=patient)
+                shelf.catch_up(workspace, patient=patient)
+        except Ahead:
+            return False
+        return True
 
     def unembedded(self, question: Question) -> int:
         return sum(shelf.unembedded for shelf in self._shelves(question))

@@ -40,6 +40,11 @@ class Unusable(Exception):
     """A generation does not agree with its manifest, or its manifest with the database."""
 
 
+class Ahead(Exception):
+    """A generation was made from a state that the caller's snapshot does not show: a later one, or, after a backup was
+    restored, one that never will be."""
+
+
 def home(workspace: Workspace) -> Path:
     return Path(settings.DATA_DIR) / "index" / str(workspace.pk)
 
@@ -67,20 +72,26 @@ def newest_mark(workspace: Workspace) -> int:
     return max((int(folder.name[-16:]) for folder in home(workspace).glob("generation-*")), default=0)
 
 
-def newest(workspace: Workspace, model: EmbeddingModel) -> Generation | None:
-    """The newest usable generation."""
+def newest(workspace: Workspace, model: EmbeddingModel, *, patient: bool) -> Generation | None:
+    """The newest usable generation.
+
+    Raises Ahead if `patient`. A caller whose snapshot began after that knows better: then it is thrown away.
+    """
     for folder in sorted(home(workspace).glob("generation-*"), reverse=True):
         try:
-            return _read(folder, model)
-        except (Unusable, OSError, ValueError, KeyError, RuntimeError) as reason:
+            return _read(folder, workspace, model)
+        except (Unusable, Ahead, OSError, ValueError, KeyError, RuntimeError) as reason:
+            if patient and isinstance(reason, Ahead):
+                raise
             log.warning("index files %s are not usable (%s); they are made again", folder.name, reason)
             shutil.rmtree(folder, ignore_errors=True)
     return None
 
 
-def _read(folder: Path, model: EmbeddingModel) -> Generation:
+def _read(folder: Path, workspace: Workspace, model: EmbeddingModel) -> Generation:
     manifest = json.loads((folder / MANIFEST).read_bytes())
     _require_made_for(manifest, model)
+    _require_of_this_database(manifest, workspace)
     _require_whole(folder, manifest["files"])
 
     def array(name: str) -> Any:
@@ -105,8 +116,13 @@ def _require_made_for(manifest: dict[str, Any], model: EmbeddingModel) -> None:
     for name, wanted in _made_for(model).items():
         if manifest[name] != wanted:
             raise Unusable(f"{name} is {manifest[name]!r}, not {wanted!r}")
+
+
+def _require_of_this_database(manifest: dict[str, Any], workspace: Workspace) -> None:
+    if manifest["ledger_seq"] > head()[0] or manifest["watermark"] > reading.watermark(workspace.pk):
+        raise Ahead("made for a later state of this database, or for another")
     if not reading.is_of_this_history(manifest["ledger_seq"], manifest["ledger_hash"]):
-        raise Unusable("made for another database, or for a later state of this one")
+        raise Unusable("made for another database")
 
 
 def _require_whole(folder: Path, files: dict[str, list[int]]) -> None:

@@ -61,11 +61,15 @@ class Flat:
             raise RuntimeError(f"{folder.name} holds another number of vectors than of owners")
         self.exact = self._sketch is None
         self.slack = ROUNDING if self.exact else SKETCH_ERROR
-        codes = self._full.codes
-        self._halves = (
-            faiss.rev_swig_ptr(codes.data(), codes.size()).view(np.float16).reshape(len(owners), -1)
-        )
+        self._halves = self._mapped_halves(faiss)
         self._one_each = bool((owners == np.arange(len(owners))).all())
+
+    def _mapped_halves(self, faiss: Any) -> NDArray[np.float16]:
+        codes, count = self._full.codes, len(self._owners)
+        if not count:
+            return np.empty((0, self._full.d), np.float16)
+        halves: NDArray[np.float16] = faiss.rev_swig_ptr(codes.data(), codes.size()).view(np.float16)
+        return halves.reshape(count, -1)
 
     @property
     def owners(self) -> NDArray[np.int32]:

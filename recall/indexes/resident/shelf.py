@@ -36,16 +36,19 @@ def long_tail(rows: int) -> int:
 class Shelf:
     """One workspace as two segments; `catch_up` brings it to the database's present state."""
 
-    def __init__(self, workspace: Workspace, model: EmbeddingModel, *, filed: bool = True) -> None:
+    def __init__(
+        self, workspace: Workspace, model: EmbeddingModel, *, filed: bool = True, patient: bool = True
+    ) -> None:
+        """Raises Ahead if `patient`."""
         self.workspace = workspace
         self.model = model
         self._filed = filed
-        self._read()
+        self._read(patient=patient)
 
-    def _read(self) -> None:
+    def _read(self, *, patient: bool) -> None:
         """Read the base, from files if the workspace is large, and begin an empty tail."""
-        self._head = head()
-        found = self._from_files() if self._filed and self.workspace.memories >= FILED else None
+        large = self._filed and self.workspace.memories >= FILED
+        found = self._from_files(patient=patient) if large else None
         if found is None:
             self.watermark = reading.watermark(self.workspace.pk)
             whole = reading.everything(self.workspace.pk, model_id=self.model.pk)
@@ -58,29 +61,30 @@ class Shelf:
             self.base = Segment(whole.columns, terms=whole.terms, tags=whole.tags, vectors=vectors)
         else:
             self.base, self.categories, self.watermark = found
+        self._head = head()
         self._base_mark = self.watermark
         self._tail_terms, self._tail_tags = TailPostings(), TailPostings()
         self._tail_vectors = Matrix(self.model.dim)
         self.tail = Segment.empty(terms=self._tail_terms, tags=self._tail_tags, vectors=self._tail_vectors)
         self._tail_row: dict[int, int] = {}
 
-    def _from_files(self) -> Generation | None:
+    def _from_files(self, *, patient: bool) -> Generation | None:
         """Files that are not too far behind, written now if there are none; None where the disk refuses."""
-        found = self._recent()
+        found = self._recent(patient=patient)
         if found is not None:
             return found
         try:
             with files.sole_writer(self.workspace):
-                found = self._recent()  # by whoever was waited for
+                found = self._recent(patient=patient)  # by whoever was waited for
                 if found is None:
                     files.write(self.workspace, self.model)
-                    found = files.newest(self.workspace, self.model)
+                    found = files.newest(self.workspace, self.model, patient=patient)
         except OSError as reason:
             log.warning("index files cannot be written (%s); this process keeps its own index", reason)
         return found
 
-    def _recent(self) -> Generation | None:
-        found = files.newest(self.workspace, self.model)
+    def _recent(self, *, patient: bool) -> Generation | None:
+        found = files.newest(self.workspace, self.model, patient=patient)
         if found is None:
             return None
         behind = reading.outstanding(self.workspace.pk, after=found.watermark)
@@ -103,15 +107,15 @@ class Shelf:
     def unembedded(self) -> int:
         return self.base.unembedded + self.tail.unembedded
 
-    def catch_up(self, workspace: Workspace) -> bool:
+    def catch_up(self, workspace: Workspace, *, patient: bool = True) -> None:
         """Take in what changed; a database that is not the one this was read from is read anew.
 
-        False: files that another process wrote are ahead of the state that the caller reads from.
+        Raises Ahead if `patient`.
         """
         self.workspace = workspace
         present = reading.watermark(self.workspace.pk)
         if not self._leads_to(present) or self._is_worth_reading_anew(present):
-            self._read()
+            self._read(patient=patient)
         while self.watermark < present:
             changed = reading.changes(
                 self.workspace.pk,
@@ -125,7 +129,6 @@ class Shelf:
                 self._take(change)
             self.watermark = changed[-1].change
         self._head = head()
-        return self.watermark == present
 
     def _leads_to(self, present: int) -> bool:
         return self.watermark <= present and reading.is_of_this_history(*self._head)

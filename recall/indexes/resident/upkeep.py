@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from recall.indexes.resident import files, reading
-from recall.indexes.resident.shelf import FILED, long_tail
+from recall.indexes.resident import files, reading, shelf
 from vault import vectors
 from vault.models import Workspace
 from vault.queries import snapshot
@@ -13,9 +12,9 @@ def behind() -> list[Workspace]:
     """The large workspaces whose files are missing, or half as far behind as a process would put up with."""
     return [
         workspace
-        for workspace in Workspace.objects.filter(memories__gte=FILED).order_by("name")
+        for workspace in Workspace.objects.filter(memories__gte=shelf.FILED).order_by("name")
         if reading.outstanding(workspace.pk, after=files.newest_mark(workspace))
-        > long_tail(workspace.memories) // 2
+        > shelf.long_tail(workspace.memories) // 2
     ]
 
 
