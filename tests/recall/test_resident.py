@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from index_worlds import ADA, NOW, World, database_in, template
 
 from recall.embedders import installed
@@ -162,20 +162,15 @@ def test_an_index_kept_across_any_writes_answers_like_one_that_was_just_read(
 
 
 def test_a_rolled_back_write_leaves_no_trace_in_the_kept_index(world: World) -> None:
-    from django.db import transaction
-
     kept = ResidentIndex()
     world.remember([{"text": "the boat lies in the harbour"}])
     question = world.question("boat harbour")
     before = answers(kept, question)
 
-    class Undone(Exception):
-        pass
-
-    with pytest.raises(Undone), transaction.atomic():
+    with transaction.atomic():
         world.remember([{"text": "another boat in another harbour"}])
         assert len(answers(kept, question)["lexical"]) == 2
-        raise Undone
+        transaction.set_rollback(True)
     assert answers(kept, question) == before
 
 
@@ -296,9 +291,7 @@ def test_eight_threads_ask_while_one_writes_and_each_answer_is_of_one_state(
             connection.close()
 
     def written() -> int:
-        from django.db import transaction
-
-        pairs = 0
+            pairs = 0
         for n in range(40):
             pair = world.remember(
                 [{"text": f"pair {n}", "workspace": "red", "tags": [f"p{n}"]} for _ in range(2)]
