@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -291,7 +291,7 @@ def test_eight_threads_ask_while_one_writes_and_each_answer_is_of_one_state(
             connection.close()
 
     def written() -> int:
-            pairs = 0
+        pairs = 0
         for n in range(40):
             pair = world.remember(
                 [{"text": f"pair {n}", "workspace": "red", "tags": [f"p{n}"]} for _ in range(2)]
