@@ -120,6 +120,25 @@ def test_the_postponed_outline_is_answered_with_the_completed_one(
     assert first["state_replaces"] == [postponed.id]
 
 
+@pytest.mark.parametrize(
+    ("query", "brought"),
+    [
+        ("someone's illness or salary", {"dense"}),  # asked in other words than the memory's
+        ("What did Ruth agree to last week?", {"links"}),  # a RELATES_TO link from what she agreed to
+    ],
+)
+def test_the_first_look_shows_what_words_alone_would_not_find(
+    loaded: load.Loaded, query: str, brought: set[str]
+) -> None:
+    stored = records.read(RecallRecord.objects.get(query=query))
+    assert brought in [set(row["strategies"]) for row in stored.candidates if row["position"] is not None]
+
+
+def test_a_question_names_a_time_that_some_of_its_hits_are_near(loaded: load.Loaded) -> None:
+    stored = records.read(RecallRecord.objects.get(query="What did Ruth agree to last week?"))
+    assert any("temporal" in row["strategies"] for row in stored.candidates if row["position"] is not None)
+
+
 # --------------------------------------------------------------------------------------------- its records
 
 
