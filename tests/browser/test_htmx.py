@@ -116,15 +116,15 @@ def test_the_breakdown_of_a_later_hit_is_fetched_once_when_opened(
     live: Watched, addresses: dict[str, str]
 ) -> None:
     live.open(addresses["recall"])
-    assert live.page.locator("#hit-5 .waterfall").count() == 1
-    assert live.page.locator("#hit-6 .waterfall").count() == 0
-    summary = live.page.locator("#hit-6 summary")
+    assert live.page.locator("#hit-3 .waterfall").count() == 1
+    assert live.page.locator("#hit-4 .waterfall").count() == 0
+    summary = live.page.locator("#hit-4 summary")
     summary.click()
-    live.page.locator("#hit-6 .waterfall").wait_for()
+    live.page.locator("#hit-4 .waterfall").wait_for()
     summary.click()
     summary.click()
     live.page.wait_for_load_state("networkidle")
-    assert len([path for path in live.requests if path.endswith("/hits/6/")]) == 1
+    assert len([path for path in live.requests if path.endswith("/hits/4/")]) == 1
 
 
 def test_a_session_that_ended_leads_to_the_sign_in_and_back(live: Watched) -> None:

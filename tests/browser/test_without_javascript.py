@@ -59,9 +59,11 @@ def test_running_a_recall_is_a_post_that_redirects_to_its_record(plain: Watched)
 
 def test_a_form_that_was_refused_says_why_beside_the_field(plain: Watched) -> None:
     plain.open("/recalls/new/")
+    plain.page.get_by_text("More: state, instant").click()
     plain.page.get_by_label("As of (UTC)").fill("yesterday")
     plain.page.get_by_role("button", name="Recall", exact=True).click()
     field = plain.page.get_by_label("As of (UTC)")
+    assert field.is_visible(), "what was refused is not folded away"
     assert field.input_value() == "yesterday"
     assert field.get_attribute("aria-invalid") == "true"
     described = field.get_attribute("aria-describedby")
