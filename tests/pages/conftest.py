@@ -44,6 +44,7 @@ class Room:
             *(f"/recalls/{id_}/" for id_ in self.recalls),
             *(f"/recalls/{id_}.json" for id_ in self.recalls),
             *(f"/recalls/{id_}/hits/1/" for id_ in self.recalls),
+            *(f"/recalls/{id_}/left-out/" for id_ in self.recalls),
             *(f"/ledger/{id_}/" for id_ in self.events),
         ]
 

@@ -58,6 +58,7 @@ def test_every_address_of_the_pages_is_tried_below() -> None:
     names = {pattern.name for pattern in pages}
     assert names == {
         *("sign-in", "sign-out", "overview", "recalls", "recall-new", "recall", "recall-json", "hit"),
+        "left-out",
         *("memories", "memory", "ledger", "event"),
     }
 
@@ -200,7 +201,7 @@ def test_a_foreign_workspace_in_a_filter_is_an_unknown_choice(
 
 
 def asked(**fields: str) -> dict[str, str]:
-    form = {"query": "pump", "workspace": "*", "profile": "validity", "state": "current"}
+    form = {"query": "pump", "workspace": "*", "mode": "fused", "profile": "validity", "state": "current"}
     return (
         form
         | {"query_time": "", "tags": "", "tags_match": "any_strict", "category": "", "limit": "10"}

@@ -60,6 +60,13 @@ def every_chart(uid: str) -> list[str]:
     return [
         charts.decay(age_ms=DAY, freshness=0.9, weights=DEFAULT, uid=uid),
         charts.waterfall(factors=[("freshness", 0.9)], multiplier=0.9, uid=uid),
+        charts.waterfall(
+            factors=[("freshness", 0.9)],
+            multiplier=0.9,
+            uid=uid,
+            match=charts.Match([("words", 0.5)], 0.5),
+            scored=(0.5, 0.45),
+        ),
         charts.grade_bars(days=[(date(2026, 11, 1), 3, 2, 1)], uid=uid),
         charts.grade_bars(days=[], uid=uid),
         charts.chain(nodes=[node(1), node(2, current=True)], uid=uid),
@@ -89,7 +96,7 @@ def test_no_chart_carries_a_style_or_a_handler(svg: str) -> None:
 
 
 def test_only_the_chart_that_holds_links_is_a_group() -> None:
-    assert [drawn(svg).attrib["role"] for svg in every_chart("x")] == ["img"] * 4 + ["group", "img"]
+    assert [drawn(svg).attrib["role"] for svg in every_chart("x")] == ["img"] * 5 + ["group", "img"]
 
 
 # --- numbers ------------------------------------------------------------------------------------------
@@ -250,6 +257,54 @@ def test_a_hostile_factor_label_stays_text() -> None:
     root = waterfall([(HOSTILE, 0.5)])
     assert HOSTILE in texts(root, "name")
     assert not list(root.iter("script"))
+
+
+MATCH = charts.Match([("words", 0.25), ("meaning", 0.75)], 0.6)
+
+
+def scored(match: charts.Match | None = MATCH, base: float = 0.9) -> ET.Element:
+    factors = [("freshness", 0.5), ("scope", 1.1)]
+    svg = charts.waterfall(factors=factors, multiplier=0.55, uid="w", match=match, scored=(base, base * 0.55))
+    return drawn(svg)
+
+
+def test_with_a_score_the_steps_lead_from_the_base_to_the_final_score() -> None:
+    root = scored(match=None)
+    assert texts(root, "name") == ["base", "freshness", "scope", "final"]
+    base, *factors, final = texts(root, "value")
+    product = math.prod(float(text.removeprefix("×")) for text in (base, *factors))
+    assert charts.spell(product) == final.removeprefix("= ") == charts.spell(0.9 * 0.55)
+
+
+def test_the_readings_are_drawn_from_nought_to_one_and_joined_to_no_product() -> None:
+    root = scored()
+    words, meaning = having(root, "reading")
+    assert percent(meaning, "width") == pytest.approx(3 * percent(words, "width"), abs=0.02)
+    assert texts(root, "value")[:3] == ["0.250", "0.750", "0.600"]
+    assert texts(root, "total")[:2] == ["fused", "0.600"]
+    description = root.find("desc")
+    assert description is not None
+    assert (description.text or "").startswith(
+        "Match: words 0.25, meaning 0.75; fused 0.6. Exact values: base 0.9 ×"
+    )
+
+
+@pytest.mark.parametrize("reading", [1.02, 7.0, -0.3])
+def test_a_reading_beyond_its_axis_stays_inside_and_prints_what_it_was(reading: float) -> None:
+    root = scored(charts.Match([("words", reading)], 0.5))
+    (bar,) = having(root, "reading")
+    assert 38 <= percent(bar, "x") + percent(bar, "width") <= 77.5
+    assert texts(root, "value")[0] == charts.spell(reading)
+    assert ("▸" in texts(root, "start")) == (reading > 1)
+
+
+def test_the_two_panels_do_not_overlap() -> None:
+    root = scored()
+    (lower,) = root.iter("g")
+    above = int(lower.attrib["transform"].removeprefix("translate(0 ").removesuffix(")"))
+    readings = [el for el in root if el.tag == "rect"]
+    assert max(int(el.attrib["y"]) + int(el.attrib["height"]) for el in readings) < above
+    assert int(root.attrib["height"]) > above + max(int(el.attrib["y"]) for el in lower.iter("rect"))
 
 
 # --- grades per day -----------------------------------------------------------------------------------
