@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recall.domain.fusion import CHANCE, MEANING, RRF_K, SIGNALS, Sighting, fused_score, match_score
+from recall.domain.fusion import CHANCE, MEANING, RRF_K, SIGNALS, Sighting, fused_score, idf, match_score
 from recall.domain.words import worth_asking
 from vault.models import Memory, MemoryLink
 
@@ -79,6 +79,85 @@ def test_a_signal_adds_its_share_and_is_the_whole_score_alone() -> None:
     together = fused_score(seen, ran=NAMES, match=0.25, method="score", weights={})
     assert together == 0.25 + SIGNALS["links"] * 0.5
     assert fused_score(seen, ran=("links",), match=0.0, method="score", weights={}) == 0.5
+
+
+@given(SIGHTINGS, st.sampled_from(sorted(SIGNALS)), SHARES, SHARES, WEIGHTS)
+def test_a_signal_that_appears_or_grows_never_takes_from_a_score(
+    sightings: dict[str, Sighting], name: str, share: float, match: float, weights: dict[str, float]
+) -> None:
+    without = {other: seen for other, seen in sightings.items() if other != name}
+    scores = [
+        fused_score(seen, ran=NAMES, match=match, method="score", weights=weights)
+        for seen in (
+            without,
+            {**without, name: Sighting(1, share / 2)},
+            {**without, name: Sighting(1, share)},
+        )
+    ]
+    assert scores == sorted(scores)
+
+
+@given(SIGHTINGS, st.integers(1, 2000), WEIGHTS)
+def test_a_better_rank_is_never_less(
+    sightings: dict[str, Sighting], rank: int, weights: dict[str, float]
+) -> None:
+    name = min(sightings)
+    ranks = sorted((rank, sightings[name].rank), reverse=True)
+    scores = [
+        fused_score(
+            {**sightings, name: Sighting(r, 0.0)}, ran=NAMES, match=0.0, method="rrf", weights=weights
+        )
+        for r in ranks
+    ]
+    assert scores == sorted(scores)
+
+
+@given(SIGHTINGS, st.sampled_from(NAMES), WEIGHTS, SHARES, SHARES, st.sampled_from(["score", "rrf"]))
+def test_a_strategy_of_weight_0_is_silent(
+    sightings: dict[str, Sighting],
+    name: str,
+    weights: dict[str, float],
+    words: float,
+    cosine: float,
+    method: str,
+) -> None:
+    muted = {**weights, name: 0.0}
+
+    def score(seen: dict[str, Sighting], words: float, cosine: float) -> float:
+        match = match_score(ran=NAMES, words=words, cosine=cosine, weights=muted)
+        return fused_score(seen, ran=NAMES, match=match, method=method, weights=muted)
+
+    before = score(sightings, words, cosine)
+    assert score({**sightings, name: Sighting(1, 1.0)}, words, cosine) == before
+    if name == "lexical":
+        assert score(sightings, 1.0, cosine) == before
+    if name == "dense":
+        assert score(sightings, words, 1.0) == before
+
+
+@given(SIGHTINGS, SHARES, SHARES, st.sampled_from(["score", "rrf"]))
+def test_without_any_weight_every_score_is_0(
+    sightings: dict[str, Sighting], words: float, cosine: float, method: str
+) -> None:
+    silent = dict.fromkeys(NAMES, 0.0)
+    match = match_score(ran=NAMES, words=words, cosine=cosine, weights=silent)
+    assert fused_score(sightings, ran=NAMES, match=match, method=method, weights=silent) == 0.0
+
+
+@given(SHARES, WEIGHTS)
+def test_a_text_without_a_vector_scores_as_if_it_meant_what_it_says(
+    words: float, weights: dict[str, float]
+) -> None:
+    one, other = (
+        match_score(ran=BOTH, words=words, cosine=cosine, weights=weights) for cosine in (None, words)
+    )
+    assert one == other
+
+
+@given(st.integers(1, 1_000_000), st.integers(1, 1_000_000))
+def test_a_rarer_word_never_tells_less(documents: int, holding: int) -> None:
+    holding = min(holding, documents)
+    assert 1e-6 <= idf(documents, holding) <= idf(documents, holding - 1)
 
 
 # ------------------------------------------------------------------------------------------------ words
