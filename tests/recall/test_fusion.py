@@ -74,6 +74,16 @@ def test_a_text_without_a_vector_is_taken_by_its_words() -> None:
     assert match_score(ran=("dense",), words=0.5, cosine=None, weights={}) == 0.5
 
 
+def test_reciprocal_ranks_count_from_one_and_by_weight() -> None:
+    seen = {"lexical": Sighting(1, 9.0), "dense": Sighting(3, 0.1)}
+    fused = fused_score(seen, ran=BOTH, match=0.9, method="rrf", weights={"dense": 2.0})
+    assert fused == math.fsum([1 / 61, 2 / 63])
+
+
+def test_a_vector_that_points_away_takes_nothing_from_a_score() -> None:
+    assert match_score(ran=BOTH, words=0.0, cosine=-0.5, weights={}) == 0.0
+
+
 def test_a_signal_adds_its_share_and_is_the_whole_score_alone() -> None:
     seen = {"links": Sighting(1, 0.5)}
     together = fused_score(seen, ran=NAMES, match=0.25, method="score", weights={})
