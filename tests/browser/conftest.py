@@ -141,13 +141,52 @@ def recalls(site: Site) -> dict[str, dict[str, Any]]:
         "empty": lambda r: r["served"] == 0,
         "warned": lambda r: bool(r["warnings"]),
     }
+    kinds |= {f"asked: {query}": _asking(query) for query in ASKED}
     return {name: next(row for row in rows if holds(row)) for name, holds in kinds.items()}
 
 
+ASKED = (
+    "What did Ruth agree to last week?",  # a time, and what a link alone brought in
+    "Slipway database host and backups",  # fused by ranks
+    "edgectl purge",  # words alone
+)
+
+
+def _asking(query: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda row: bool(row["query"] == query)
+
+
 @pytest.fixture(scope="session")
-def addresses(site: Site, recalls: dict[str, dict[str, Any]]) -> dict[str, str]:
+def partial(site: Site) -> str:
+    """The id of a recall that was asked before the vectors of a bulk import were made."""
+    for _ in range(5):  # the server makes them beside the requests, and may be faster than one question
+        rows = [{"text": f"buoy {n} is painted in spring", "workspace": "bulk"} for n in range(400)]
+        site.api("/v1/memories/bulk", {"memories": rows})
+        answer = site.api("/v1/recall", {"query": "painted buoy", "workspace": "bulk", "profile": "validity"})
+        if answer["outcome"]["status"] == "partial":
+            return str(answer["recall_id"])
+    pytest.fail(f"every vector was there at once: {answer['outcome']}")
+
+
+@pytest.fixture(scope="session")
+def batch(site: Site) -> str:
+    body = {"queries": [{"query": "festival posters"}, {"query": "who prints them"}], "fuse": True}
+    return str(site.api("/v1/recall/batch", body)["recall_id"])
+
+
+@pytest.fixture(scope="session")
+def projection(site: Site) -> str:
+    body = {"workspace": "studio", "task": "festival posters", "max_tokens": 900, "include_history": True}
+    return str(site.api("/v1/projection", body)["recall_id"])
+
+
+@pytest.fixture(scope="session")
+def addresses(
+    site: Site, recalls: dict[str, dict[str, Any]], partial: str, batch: str, projection: str
+) -> dict[str, str]:
     """Every kind of page, by name."""
     chained, full = site.memory("run-failover-2"), recalls["full"]["id"]
+    linked, ranked, worded = (recalls[f"asked: {query}"]["id"] for query in ASKED)
     event = site.api(f"/v1/memories/{chained}/history")["results"][0]["id"]
     return {
         "overview": "/",
@@ -157,8 +196,17 @@ def addresses(site: Site, recalls: dict[str, dict[str, Any]]) -> dict[str, str]:
         "recall, history view": f"/recalls/{recalls['history']['id']}/",
         "recall, no hits": f"/recalls/{recalls['empty']['id']}/",
         "recall, warned": f"/recalls/{recalls['warned']['id']}/",
+        "recall, partial": f"/recalls/{partial}/",
+        "recall, by a link and a time": f"/recalls/{linked}/",
+        "recall, by ranks": f"/recalls/{ranked}/",
+        "recall, by words alone": f"/recalls/{worded}/",
+        "recall, batch": f"/recalls/{batch}/",
+        "recall, projection": f"/recalls/{projection}/",
+        "left out": f"/recalls/{full}/left-out/",
         "hit": f"/recalls/{full}/hits/2/",
+        "hit, by a link and a time": f"/recalls/{linked}/hits/1/",
         "run a recall": "/recalls/new/",
+        "run a recall, all of it": "/recalls/new/?limit=5",
         "memories": "/memories/",
         "memories, all": "/memories/?state=all",
         "memory, superseded": f"/memories/{chained}/",

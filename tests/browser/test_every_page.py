@@ -17,8 +17,17 @@ PAGES = [
     "recall, history view",
     "recall, no hits",
     "recall, warned",
+    "recall, partial",
+    "recall, by a link and a time",
+    "recall, by ranks",
+    "recall, by words alone",
+    "recall, batch",
+    "recall, projection",
+    "left out",
     "hit",
+    "hit, by a link and a time",
     "run a recall",
+    "run a recall, all of it",
     "memories",
     "memories, all",
     "memory, superseded",
@@ -81,11 +90,12 @@ def test_the_sign_in_is_accessible_and_says_what_went_wrong(
     check(page)
 
 
-@pytest.mark.parametrize("look", ["wide"], indirect=True)
+@pytest.mark.parametrize("look", WIDTHS, indirect=True)
 def test_every_breakdown_opened_is_accessible(look: Watched, addresses: dict[str, str]) -> None:
     look.open(addresses["recall"])
     look.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
     look.page.locator(".hit .waterfall").nth(9).wait_for()
+    look.page.locator("#left-out details table").wait_for()
     check(look)
 
 

@@ -69,6 +69,10 @@ def test_a_form_that_was_refused_says_why_beside_the_field(plain: Watched) -> No
     described = field.get_attribute("aria-describedby")
     assert described
     assert plain.page.locator(".errorlist").count() >= 1
+    above = plain.page.get_by_role("alert")
+    assert (
+        above.get_by_role("link", name="As of (UTC)").get_attribute("href") == f"#{field.get_attribute('id')}"
+    )
 
 
 def test_a_memory_can_be_looked_at_as_of_an_instant(
@@ -89,6 +93,24 @@ def test_the_breakdown_of_a_later_hit_is_a_page(plain: Watched, addresses: dict[
     plain.page.locator("#hit-7 summary").click()
     plain.page.get_by_role("link", name="Open the breakdown of hit 7").click()
     assert plain.page.locator(".waterfall").first.is_visible()
+
+
+def test_all_that_was_left_out_is_a_page(plain: Watched, addresses: dict[str, str]) -> None:
+    plain.open(addresses["recall"])
+    few = plain.page.locator("#left-out tbody tr").count()
+    plain.page.locator("#left-out summary").click()
+    plain.page.get_by_role("link", name="Open all that was left out").click()
+    assert plain.page.locator("tbody tr").count() > few
+    assert plain.page.locator("tbody tr").first.locator(".sources li").count() > 0
+
+
+def test_a_recall_by_words_alone_is_asked_with_the_form(plain: Watched) -> None:
+    plain.open("/recalls/new/")
+    plain.page.get_by_label("Question").fill("edgectl purge")
+    plain.page.get_by_label("Look by").select_option("lexical")
+    plain.page.get_by_role("button", name="Recall", exact=True).click()
+    assert "lexical" in plain.page.locator(".facts").first.inner_text()
+    assert plain.page.locator(".hit .sources").first.inner_text().startswith("Words")
 
 
 def test_hits_are_found_by_grade_and_by_word(plain: Watched, addresses: dict[str, str]) -> None:
