@@ -341,10 +341,12 @@ def leave_out_the_weak(run: Run) -> None:
     """Where meaning and words were fused: leave out what matches less than half as well as the best that holds.
 
     A base by rank makes much of noise: out of sixty, the thirtieth counts half, and under the validity profile comes
-    before a good match that is a month older. What links brought in, or holds every word of the question, is no noise.
+    before a good match that is a month older. What links brought in, or holds every word of the question, is no noise;
+    and the history view shows everything.
     """
     request = run.question.request
-    if request.fusion != "score" or request.sort != "score" or not {"lexical", "dense"} <= run.found.keys():
+    by_score = request.fusion == "score" and request.sort == "score"
+    if not (by_score and request.current_only and {"lexical", "dense"} <= run.found.keys()):
         return
     matches = {c.id: max([c.match, *(run.considered[old].match for old in c.replaces)]) for c in run.pool}
     least = WORTH_KEEPING * max(matches.values(), default=0.0)
@@ -356,7 +358,8 @@ def leave_out_the_weak(run: Run) -> None:
             candidate.pool_rank = len(kept)
             kept.append(candidate)
         else:
-            candidate.pool_rank, candidate.detail = None, "matches less than half as well as the best"
+            candidate.pool_rank = None
+            candidate.verdict, candidate.detail = "filtered", "matches less than half as well as the best"
     run.pool = kept
 
 

@@ -20,7 +20,8 @@ from django.db.models import F
 
 from vault.models import Workspace
 
-TOKENIZER = "porter unicode61 remove_diacritics 2"
+# Marks belong to the word they are written onto: without them, FTS5 splits "हिन्दी" into single consonants.
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co M*'"
 
 
 def table_of(workspace_id: int) -> str:
@@ -33,8 +34,12 @@ def create(workspace_id: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             f"CREATE VIRTUAL TABLE {table_of(workspace_id)} "
-            f"USING fts5(text, content='', tokenize='{TOKENIZER}')"
+            f"USING fts5(text, content='', tokenize={_quoted(TOKENIZER)})"
         )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def add(workspace_id: int, rows: Iterable[tuple[int, str]]) -> None:
@@ -54,6 +59,9 @@ def remove(workspace_id: int, rows: Iterable[tuple[int, str]]) -> None:
     Workspace.objects.filter(id=workspace_id).update(memories=F("memories") - len(rows))
 
 
+_TERM = "ifnull(term, '')"  # a mark that stands alone is a word without a letter left
+
+
 def terms(workspace_id: int) -> Iterator[tuple[str, str, int]]:
     """Every term of a workspace in byte order: the term, the seqs it occurs in with commas between (one an
     occurrence), and how many those are."""
@@ -61,7 +69,7 @@ def terms(workspace_id: int) -> Iterator[tuple[str, str, int]]:
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS temp.{table}_terms")
         cursor.execute(f"CREATE VIRTUAL TABLE temp.{table}_terms USING fts5vocab(main, {table}, instance)")
-        cursor.execute(f"SELECT term, group_concat(doc), count(*) FROM temp.{table}_terms GROUP BY term")
+        cursor.execute(f"SELECT {_TERM}, group_concat(doc), count(*) FROM temp.{table}_terms GROUP BY term")
         yield from iter(cursor.fetchone, None)
         cursor.execute(f"DROP TABLE temp.{table}_terms")
 
@@ -72,12 +80,12 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         self.database.execute(
-            f"CREATE VIRTUAL TABLE fts USING fts5(text, content='', tokenize='{TOKENIZER}')"
+            f"CREATE VIRTUAL TABLE fts USING fts5(text, content='', tokenize={_quoted(TOKENIZER)})"
         )
         self.database.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(fts, instance)")
         unstemmed = TOKENIZER.removeprefix("porter ")
         self.database.execute(
-            f"CREATE VIRTUAL TABLE raw USING fts5(text, content='', tokenize='{unstemmed}')"
+            f"CREATE VIRTUAL TABLE raw USING fts5(text, content='', tokenize={_quoted(unstemmed)})"
         )
         self.database.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab(raw, instance)")
 
@@ -89,7 +97,7 @@ def terms_of(texts: Sequence[str]) -> list[tuple[int, str, int]]:
     """The terms of each text as the index knows them: (which text, from 0; term; how often), by term."""
     scratch = _scratch.database
     scratch.executemany("INSERT INTO fts (rowid, text) VALUES (?, ?)", enumerate(texts))
-    found = scratch.execute("SELECT doc, term, count(*) FROM terms GROUP BY term, doc").fetchall()
+    found = scratch.execute(f"SELECT doc, {_TERM}, count(*) FROM terms GROUP BY term, doc").fetchall()
     scratch.execute("INSERT INTO fts (fts) VALUES ('delete-all')")
     return found
 
@@ -101,7 +109,7 @@ def terms_of_word(word: str) -> tuple[str, ...]:
     scratch.execute("INSERT INTO fts (rowid, text) VALUES (0, ?)", [word])
     found = scratch.execute("SELECT term FROM terms ORDER BY offset").fetchall()
     scratch.execute("INSERT INTO fts (fts) VALUES ('delete-all')")
-    return tuple(dict.fromkeys(term for (term,) in found))
+    return tuple(dict.fromkeys(term for (term,) in found if term))
 
 
 @lru_cache(maxsize=50_000)

@@ -33,7 +33,7 @@ def words_of(query: str) -> list[str]:
 
 def _of_a_word(sign: str) -> bool:
     """Letters, digits, and the marks written onto them: an accent of its own, a vowel sign."""
-    return sign.isalnum() or sign == "_" or unicodedata.category(sign)[0] == "M"
+    return sign.isalnum() or unicodedata.category(sign)[0] == "M"
 
 
 def worth_asking(holding: dict[str, int], documents: int) -> list[str]:

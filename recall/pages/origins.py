@@ -259,7 +259,7 @@ def found_sentence(stored: Stored, rows: Sequence[Mapping[str, Any]], strategies
 
 
 def weak_in(rows: Iterable[Mapping[str, Any]]) -> int:
-    return sum(row["verdict"] == "below_limit" and row["detail"] == WEAK for row in rows)
+    return sum(row["verdict"] == "filtered" and row["detail"] == WEAK for row in rows)
 
 
 def _fused_by(request: Mapping[str, Any]) -> str:

@@ -344,7 +344,7 @@ def _told(row: dict[str, Any], origins: Origins, others: Mapping[str, Other]) ->
 
 def _why_left_out(row: Mapping[str, Any]) -> str:
     """What the record says of a candidate that did not fit: "matches less than half as well as the best", say."""
-    if row["verdict"] == "below_limit" and row["detail"]:
+    if row["verdict"] in ("below_limit", "filtered") and row["detail"]:
         return f"{row['detail'][:1].upper()}{row['detail'][1:]}"
     return _LEFT_OUT.get(row["verdict"], str(row["verdict"]))
 

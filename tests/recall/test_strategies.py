@@ -201,7 +201,7 @@ def test_what_matches_less_than_half_as_well_as_the_best_is_left_out_and_says_so
     answer = api.recalled(question)
     assert [hit["memory"]["text"] for hit in answer["results"]] == [strong]
     verdicts, details = recorded(api, answer, "verdict"), recorded(api, answer, "detail")
-    assert (verdicts[weak], details[weak]) == ("below_limit", "matches less than half as well as the best")
+    assert (verdicts[weak], details[weak]) == ("filtered", "matches less than half as well as the best")
     assert api.texts(question, mode="dense") == [strong, weak], "a strategy alone keeps all that it found"
     assert api.texts(question, fusion="rrf") == [strong, weak], "ranks tell nothing of how well"
     assert set(api.texts(question, sort="time_asc")) == {strong, weak}, "nor is the best first by time"
