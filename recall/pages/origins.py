@@ -206,12 +206,14 @@ def strategies_of(stored: Stored, rows: Sequence[Mapping[str, Any]]) -> list[Str
 
 
 def _remarks(told: Mapping[str, Any]) -> list[str]:
-    """Whatever else the trace says of a strategy, `exact` say."""
+    """Whatever else the trace says of a strategy: whether it searched exactly, say."""
     more = {name: value for name, value in told.items() if name not in ("candidates", "weight", "time_ms")}
     return [_remark(name.replace("_", " "), value) for name, value in more.items()]
 
 
 def _remark(name: str, value: Any) -> str:
+    if name == "exact":
+        return "exact" if value else "approximate"
     if isinstance(value, bool):
         return name if value else f"not {name}"
     return f"{name} {value}"
@@ -259,7 +261,7 @@ def found_sentence(stored: Stored, rows: Sequence[Mapping[str, Any]], strategies
 
 
 def weak_in(rows: Iterable[Mapping[str, Any]]) -> int:
-    return sum(row["verdict"] == "filtered" and row["detail"] == WEAK for row in rows)
+    return sum(row["detail"] == WEAK for row in rows)
 
 
 def _fused_by(request: Mapping[str, Any]) -> str:

@@ -228,6 +228,7 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
         "strategies": strategies,
         "found": found_sentence(stored, rows, strategies),
         "stages": stages_of(stored, rows, strategies),
+        "embeds": any(strategy.name in ("dense", "links") for strategy in strategies),
         "members": _members(stored),
         "left_out": [_told(row, origins, others) for row in left_out[:FIRST]],
         "left_out_count": len(left_out),

@@ -140,7 +140,7 @@ def test_the_page_tells_what_each_strategy_found_and_what_each_stage_left(
     assert "2 by words, 2 by meaning: 2 memories in all, 1 not current; 1 served." in page
     for line in (
         "Words lexical 2 1",
-        "Meaning dense 2 1",
+        "Meaning dense exact 2 1",
         "Links links 0 1",
         "Retrieve 4 found",
         "Fuse 2 different memories, ordered by score",
@@ -221,6 +221,7 @@ def test_words_alone_are_told_as_words_alone(
     page = shown(operator, f"/recalls/{recall_id}/")
     assert "1 by words: 1 memory in all; 1 served." in page
     assert "Meaning" not in page
+    assert "Embedding model not used" in page
     told = shown(operator, hit_of(operator, recall_id, memory))
     assert "Validity was told and not applied to the order." in told
 
@@ -245,11 +246,15 @@ def test_what_the_trace_says_beside_is_told_too() -> None:
         answer: Mapping[str, Any] = {
             "outcome": {"reason": None},
             "fused_trace": {
-                "strategies": {"dense": {"candidates": 3, "weight": 1.0, "time_ms": 2.0, "exact": False}}
+                "strategies": {
+                    "dense": {"candidates": 3, "weight": 1.0, "time_ms": 2.0, "exact": False, "shards": 4}
+                }
             },
         }
 
-    assert strategies_of(Traced(), []) == [Strategy("dense", "Meaning", 3, 1.0, 2.0, ["not exact"])]  # type: ignore[arg-type]
+    assert strategies_of(Traced(), []) == [
+        Strategy("dense", "Meaning", 3, 1.0, 2.0, ["approximate", "shards 4"])
+    ]  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------ other records
