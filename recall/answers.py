@@ -222,12 +222,18 @@ def _trace_json(run: Run) -> dict[str, Any]:
                 "weight": request.strategy_weights.get(name, 1.0),
                 "time_ms": run.strategy_us.get(name, run.timings_us["retrieve"]) / 1000,
             }
+            | ({"exact": not run.approximate} if name == "dense" else {})
             for name, found in run.found.items()
         },
         "stages": [
             {"stage": "retrieve", "candidates": sum(len(found) for found in run.found.values())},
             {"stage": "fuse", "candidates": len(run.considered) - len(run.injected)},
-            {"stage": "state", "candidates": len(run.pool), "suppressed": len(run.suppressed)},
+            {
+                "stage": "state",
+                "candidates": len(run.pool),
+                "suppressed": len(run.suppressed),
+                "filtered": sum(c.verdict == "filtered" for c in run.considered.values()),
+            },
             {"stage": "rerank", "ran": run.reranked},
             {"stage": "validity", "reordered": request.reorders},
             {"stage": "limit", "limit": request.limit},

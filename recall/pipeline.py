@@ -93,6 +93,7 @@ class Run:
     measured: dict[str, Measured] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # a strategy that could not look, and why
     unembedded: int = 0
+    approximate: bool = False  # vectors were scanned by estimates somewhere: a near one may be left out
     reranked: bool = False
     outside_filters: set[str] = field(default_factory=set)
     warnings: dict[str, str] = field(default_factory=dict)
@@ -237,6 +238,7 @@ def retrieve(run: Run, index: Index) -> None:
     run.found, run.measured = asking.found, asking.measured
     if "dense" in run.found:
         run.unembedded = index.unembedded(question)
+        run.approximate = index.approximate(question)
 
 
 # --------------------------------------------------------------------------------------------------- fuse
