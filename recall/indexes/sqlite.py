@@ -43,6 +43,9 @@ class SqliteIndex:
         with snapshot():
             yield tuple(workspaces_in(scope))
 
+    def approximate(self, _: Question, /) -> bool:
+        return False
+
     def unembedded(self, question: Question) -> int:
         sql = """
         SELECT count(*) FROM vault_memory m

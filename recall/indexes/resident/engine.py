@@ -21,7 +21,7 @@ from ledger.domain.instants import UnixMs
 from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.validity import Lifts
 from recall.domain.words import worth_asking
-from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of, sqlite
+from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, Vector, pools_of, sqlite
 from recall.indexes.resident import nearest
 from recall.indexes.resident.files import Ahead
 from recall.indexes.resident.nearest import Near
@@ -36,6 +36,7 @@ from vault.models import Workspace
 from vault.queries import snapshot, workspaces_in
 
 K1, B = 1.2, 0.75
+LOOKED_AT_MOST = 30_000
 HEAD = 4_000  # the most that both pools may hold at the largest limit
 
 
@@ -82,6 +83,11 @@ class ResidentIndex:
             return False
         return True
 
+    def approximate(self, question: Question, /) -> bool:
+        return any(
+            not segment.vectors.exact for shelf in self._shelves(question) for segment in shelf.segments
+        )
+
     def unembedded(self, question: Question) -> int:
         return sum(shelf.unembedded for shelf in self._shelves(question))
 
@@ -117,16 +123,14 @@ class ResidentIndex:
         found: list[Found] = []
         for shelf in self._shelves(question):
             for segment in shelf.segments:
-                rows = np.arange(segment.size, dtype=np.int32)
-                found += _pooled(shelf, segment, rows, question, scores=-_distance(segment, start, end))
+                found += _pooled(shelf, segment, None, question, scores=-_distance(segment, start, end))
         return pools_of(found, question)
 
     def by_filters(self, question: Question) -> list[Found]:
         found: list[Found] = []
         for shelf in self._shelves(question):
             for segment in shelf.segments:
-                rows = np.arange(segment.size, dtype=np.int32)
-                found += _pooled(shelf, segment, rows, question, scores=None)
+                found += _pooled(shelf, segment, None, question, scores=None)
         return pools_of(found, question, by_time=True)
 
     def by_validity(self, question: Question, lifts: Lifts) -> list[Found]:
@@ -134,9 +138,8 @@ class ResidentIndex:
         for shelf in self._shelves(question):
             exact = lifts.exact_scope if shelf.workspace.name == question.request.workspace else 0.0
             for segment in shelf.segments:
-                rows = np.arange(segment.size, dtype=np.int32)
                 scores = _lifted(segment, question.anchor.at, lifts) + exact
-                found += _pooled(shelf, segment, rows, question, scores=scores)
+                found += _pooled(shelf, segment, None, question, scores=scores)
         return pools_of(found, question)
 
     def standing(self, question: Question, seqs: Sequence[int]) -> list[Found]:
@@ -167,11 +170,18 @@ class ResidentIndex:
 
 
 def _pooled(
-    shelf: Shelf, segment: Segment, rows: Rows, question: Question, *, scores: NDArray[Any] | None
+    shelf: Shelf,
+    segment: Segment,
+    rows: Rows | None,
+    question: Question,
+    *,
+    scores: NDArray[Any] | None,
 ) -> list[Found]:
-    """Of rows that matched, those that fit the caller's filters, each pool cut to its size by what it is sorted by."""
-    fit = segment.fit(question.request, rows, categories=shelf.categories)
-    rows = rows[fit]
+    """Of rows that matched (None: all), those that fit the caller's filters, each pool cut to its size by what it is
+    sorted by."""
+    among = slice(None) if rows is None else rows
+    fit = np.flatnonzero(segment.fit(question.request, among, categories=shelf.categories))
+    rows = fit.astype(np.int32) if rows is None else rows[fit]
     if not len(rows):
         return []
     by_score = scores is not None and question.request.sort == "score"
@@ -319,8 +329,7 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
         return []
     vectors, size = segment.vectors, question.pool
     if question.request.sort != "score":  # the newest of all that are near, not the nearest by age
-        near = nearest.within(vectors, vector, floor=floor)
-        return _pooled(shelf, segment, near.rows, question, scores=near.cosines)
+        return _newest_near(shelf, segment, question, vector, floor)
     fit = segment.fit(question.request, slice(None), categories=shelf.categories)
     scan = vectors.scan(vector)
 
@@ -348,6 +357,40 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
             nearest.nearest(vectors, scan, vector, eligible=fit & (pools == pool), k=size, floor=floor)
         )
     ]
+
+
+def _newest_near(
+    shelf: Shelf, segment: Segment, question: Question, vector: Vector, floor: float
+) -> list[Found]:
+    """Of each pool the newest (or oldest) rows that are near, whatever is nearer and further away in time."""
+    fit = segment.fit(question.request, slice(None), categories=shelf.categories)
+    rows = np.flatnonzero(fit & (segment.column("vectors") > 0)).astype(np.int32)
+    pools = segment.pools(question.anchor, rows)
+    if not question.request.current_only:
+        pools[:] = OPEN  # all in one
+    found: list[Found] = []
+    for pool in (OPEN, LINKED, FALLEN):
+        members = rows[pools == pool]
+        near = _first_near(segment, members, question, vector, floor)
+        found += _pooled(shelf, segment, near.rows, question, scores=near.cosines)
+    return found
+
+
+def _first_near(segment: Segment, rows: Rows, question: Question, vector: Vector, floor: float) -> Near:
+    """At least the first `pool` of these rows by time that are near; a look at few is mostly enough."""
+    created = segment.column("created_at")[rows]
+    keys = created if question.request.sort == "time_asc" else -created
+    looked = 8 * question.pool
+    while True:
+        chosen = rows[_first(segment, rows, keys, looked)]
+        near = nearest.best_of_each_row(segment.vectors, segment.vectors_of(chosen), vector)
+        near = near.where(near.cosines >= floor)
+        if len(near.rows) >= question.pool or looked >= len(rows):
+            return near
+        if looked > LOOKED_AT_MOST:  # so few are near that a scan finds them faster
+            near = nearest.within(segment.vectors, vector, floor=floor)
+            return near.where(np.isin(near.rows, rows))
+        looked *= 8
 
 
 def _cosines(segment: Segment, rows: Rows, question: Question) -> list[float | None]:

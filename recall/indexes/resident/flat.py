@@ -82,19 +82,19 @@ class Flat:
         def propose(eligible: NDArray[np.bool_], k: int) -> Proposed:
             among = eligible[: len(self.owners)] if self._one_each else eligible[self.owners]
             count = int(np.count_nonzero(among))
-            if not count:
-                return Proposed(np.empty(0, np.int64), np.empty(0, np.float32))
+            wanted = k if self._sketch is None else k * OVERSAMPLED
+            if count <= wanted:  # to look at them is less work than to scan for them
+                return Proposed(np.flatnonzero(among), None)
             selector = None
             if count < len(among):
                 bits = np.packbits(among, bitorder="little")
                 selector = faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(bits))
             if self._sketch is None:
-                index, wanted, how = self._full, k, faiss.SearchParameters(sel=selector)
+                index, how = self._full, faiss.SearchParameters(sel=selector)
             else:
-                index, wanted = self._sketch, k * OVERSAMPLED
-                how = faiss.RaBitQSearchParameters(sel=selector, qb=QUERY_BITS)
-            scores, places = index.search(asked, min(wanted, count), params=how)
-            return Proposed(places[0], scores[0])
+                index, how = self._sketch, faiss.RaBitQSearchParameters(sel=selector, qb=QUERY_BITS)
+            scores, places = index.search(asked, wanted, params=how)
+            return Proposed(places[0], float(scores[0, -1]))
 
         return propose
 

@@ -31,10 +31,10 @@ class Near(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """Places of vectors that a scan proposes, and what it takes their cosines for, best first."""
+    """Places of vectors that a scan proposes, and what it takes the last one's cosine for; None: it proposes all."""
 
     places: NDArray[np.int64]
-    scores: NDArray[np.float32]
+    last: float | None
 
 
 Scan = Callable[[NDArray[np.bool_], int], Proposed]
@@ -96,11 +96,11 @@ def attempt(
     An estimate says nothing certain of the rest: what it proposed is taken for all there is above its last.
     """
     proposed = scan(eligible, fetch)
-    near = _best_of_each_row(vectors, proposed.places, query)
+    near = best_of_each_row(vectors, proposed.places, query)
     near = near.where(near.cosines >= floor)
-    if len(proposed.places) < fetch:
+    if proposed.last is None:
         return Attempt(near, floor, complete=True)
-    bound = float(proposed.scores[-1]) + vectors.slack
+    bound = proposed.last + vectors.slack
     if not vectors.exact:
         return Attempt(near, -1.0, complete=bound < floor)
     return Attempt(near, bound, complete=bound < floor)
@@ -108,11 +108,12 @@ def attempt(
 
 def within(vectors: Vectors, query: Half, *, floor: float) -> Near:
     """All rows whose cosine is `floor` or more."""
-    near = _best_of_each_row(vectors, vectors.above(query, floor), query)
+    near = best_of_each_row(vectors, vectors.above(query, floor), query)
     return Near(near.rows[near.cosines >= floor], near.cosines[near.cosines >= floor])
 
 
-def _best_of_each_row(vectors: Vectors, places: NDArray[np.int64], query: Half) -> Near:
+def best_of_each_row(vectors: Vectors, places: NDArray[np.int64], query: Half) -> Near:
+    """The rows that own these vectors, each with the exact cosine of its best."""
     rows = vectors.owners[places]
     asked = query.astype(np.float64)
     blocks = [vectors.at(places[start : start + BLOCK]) @ asked for start in range(0, len(places), BLOCK)]
@@ -126,7 +127,7 @@ def _best_of_each_row(vectors: Vectors, places: NDArray[np.int64], query: Half) 
 
 def cosines_of(vectors: Vectors, places: NDArray[np.int64], query: Half) -> dict[int, float]:
     """The exact cosine of each row that owns one of these vectors: its best."""
-    near = _best_of_each_row(vectors, places, query)
+    near = best_of_each_row(vectors, places, query)
     return dict(zip(near.rows.tolist(), near.cosines.tolist(), strict=True))
 
 
@@ -172,8 +173,10 @@ class Matrix:
 
         def propose(eligible: NDArray[np.bool_], k: int) -> Proposed:
             places = np.flatnonzero(eligible[self.owners])
+            if len(places) <= k:
+                return Proposed(places, None)
             chosen = places[best(scores[places], k)]
-            return Proposed(chosen, scores[chosen])
+            return Proposed(chosen, float(scores[chosen[-1]]))
 
         return propose
 
