@@ -27,6 +27,7 @@ from ledger.domain.actors import Actor
 from ledger.domain.instants import DAY, UnixMs, parse_instant
 from recall.domain.request import TAGS_MATCH, RecallRequest
 from recall.domain.state import Anchor, standing_reason
+from recall.domain.validity import Lifts
 from recall.domain.words import words_of, worth_asking
 from recall.indexes import FALLEN, LINKED, OPEN, Question
 from vault import services, vectors
@@ -149,13 +150,14 @@ class World:
     def grow(self, size: int) -> Iterator[list[Memory]]:
         """Fill the vault in steps: rows, then links, archived, erased and revised ones."""
         for _ in range(size // 50):
-            memories = self.remember([self.fields() for _ in range(50)])
-            for _ in range(40):
-                self.link(memories)
-            for memory in self.random.sample(memories, 6):
-                services.archive(memory.id, caller=ADA, at=NOW)
-            for memory in self.random.sample(memories, 3):
-                services.erase(memory.id, caller=ADA, at=NOW, reason="asked to")
+            with transaction.atomic():
+                memories = self.remember([self.fields() for _ in range(50)])
+                for _ in range(40):
+                    self.link(memories)
+                for memory in self.random.sample(memories, 6):
+                    services.archive(memory.id, caller=ADA, at=NOW)
+                for memory in self.random.sample(memories, 3):
+                    services.erase(memory.id, caller=ADA, at=NOW, reason="asked to")
             yield memories
 
     def link(self, among: Sequence[Memory]) -> None:
@@ -277,6 +279,20 @@ class Oracle:
 
     def by_filters(self, question: Question) -> list[Expected]:
         return drawn([(row, 0.0) for row in self.fitting(question)], question, by_time=True)
+
+    def by_validity(self, question: Question, lifts: Lifts) -> list[Expected]:
+        """By the instant of writing, moved by what else counts."""
+        at = question.anchor.at
+        scored = []
+        for row in self.fitting(question):
+            facts = row.memory.facts
+            score = float(min(facts.created_at, at))
+            score += lifts.asserted if facts.provenance_class in ("verified", "corroborated") else 0.0
+            if facts.expiry is not None and 1 <= facts.expiry - at <= lifts.half_life:
+                score += lifts.expiring
+            score += lifts.exact_scope if facts.workspace == question.request.workspace else 0.0
+            scored.append((row, score))
+        return drawn(scored, question)
 
     def word_scores(self, question: Question) -> dict[str, float]:
         """BM25 of each memory as a share of the question's information, workspace by workspace."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from index_worlds import ADA, NOW, TAGS, WORDS, Expected, Oracle, World, cosine
 
 from ledger.domain.instants import DAY
+from recall.domain import policy
 from recall.domain.request import TAGS_MATCH
-from recall.domain.state import Anchor
+from recall.domain.state import CURRENT, Anchor
+from recall.domain.validity import Lifts, grade_in_state
 from recall.domain.words import words_of
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Index, Question
 from recall.indexes.resident import ResidentIndex, files, flat, shelf
 from recall.indexes.sqlite import SqliteIndex
 from recall.strategies import NEAR_ENOUGH
-from vault import services
+from vault import services, vectors
 from vault.domain.access import Reach, Scope, scope_of
 from vault.fulltext import table_of
 from vault.models import Memory, Workspace
@@ -142,6 +147,31 @@ class IndexContract:
                 self.held_to(
                     oracle, index, world.question("note salt", current_only=current_only, **narrowing)
                 )
+
+    @pytest.mark.parametrize("anchor", ANCHORS, ids=["now", "past", "ahead"])
+    @pytest.mark.parametrize("workspace", [None, "", "red"])
+    def test_by_validity_draws_what_the_policy_grades_highest(
+        self, index: Index, oracle: Oracle, world: World, anchor: Anchor, workspace: str | None
+    ) -> None:
+        lifts = Lifts.of(policy.DEFAULT)
+        facts = {row.memory.id: row.memory.facts for row in oracle.rows}
+        for current_only in (True, False):
+            question = world.question(
+                workspace=workspace, anchor=anchor, current_only=current_only, exclude_tags=TAGS[:1]
+            )
+            with index.opened(question.scope) as workspaces:
+                question = replace(question, workspaces=workspaces)
+                found = index.by_validity(question, lifts)
+            compared(found, oracle.by_validity(question, lifts), within=0.01)  # ms
+            graded = [
+                grade_in_state(
+                    facts[one.facts.id], CURRENT, at=anchor.at, workspace=workspace, weights=policy.DEFAULT
+                ).multiplier
+                for one in found
+                if one.open
+            ]
+            assert len(graded) > 5
+            assert all(one >= other - 1e-9 for one, other in pairwise(graded))
 
     def test_a_word_of_any_script_is_found_as_the_text_index_knows_it(
         self, index: Index, oracle: Oracle, world: World
@@ -296,3 +326,60 @@ class TestResidentFilesAlone(IndexContract):
         assert isinstance(kept.base.vectors, flat.Flat)
         assert kept.tail.size == 0
         return index
+
+
+class TestResidentSketches(IndexContract):
+    """With sketches, of fewer rows than they propose: whoever asks so few must miss none."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def index(cls, world: World, patched: pytest.MonkeyPatch) -> Index:
+        patched.setattr(shelf, "FILED", 40)
+        patched.setattr(flat, "SKETCHED", 100)
+        filled(world)
+        index = ResidentIndex()
+        look(index)
+        assert not index._kept[Workspace.objects.get(name="red").pk].base.vectors.exact
+        return index
+
+
+@pytest.mark.slow
+def test_sketches_find_the_ten_nearest_of_many_in_clusters_and_say_that_they_may_miss_some(
+    world: World, patched: pytest.MonkeyPatch
+) -> None:
+    """20,000 vectors in 200 clusters, of which a sketch proposes less than a tenth."""
+    numbers = np.random.default_rng(3)
+    centres = numbers.normal(size=(200, world.model.dim)) + 0.5 * numbers.normal(size=world.model.dim)
+    drawn = centres[numbers.integers(0, 200, 20_000)] + 0.8 * numbers.normal(size=(20_000, world.model.dim))
+    made = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float16)
+    for start in range(0, len(made), 1000):
+        with transaction.atomic():
+            rows = services.remember_many(
+                [({"text": f"note {start + n}", "workspace": "red"}, "") for n in range(1000)],
+                caller=ADA,
+                at=NOW,
+            )
+            seqs = [one.memory.seq for one in rows if isinstance(one, services.Remembered)]
+            vectors.store(
+                ((seq, made[start + n : start + n + 1]) for n, seq in enumerate(seqs)), model=world.model
+            )
+    patched.setattr(shelf, "FILED", 40)
+    exact = ResidentIndex()
+    look(exact)
+    patched.setattr(flat, "SKETCHED", 100)
+    for path in files.home(Workspace.objects.get(name="red")).glob("generation-*"):
+        shutil.rmtree(path)
+    sketched = ResidentIndex()
+    hits = 0
+    asked = [world.question(workspace="red", limit=10) for _ in range(60)]
+    for n, question in enumerate(asked):
+        near = made[n * 300].astype(np.float64) + 0.5 * world.unit()
+        question = replace(question, vector=(near / np.linalg.norm(near)).astype(np.float16))
+        nearest = []
+        for index in (exact, sketched):
+            with index.opened(question.scope) as workspaces:
+                question = replace(question, workspaces=workspaces)
+                assert index.approximate(question) is (index is sketched)
+                nearest.append([f.facts.id for f in index.dense(question, floor=-1.0)][:10])
+        hits += len(set(nearest[0]) & set(nearest[1]))
+    assert hits / (10 * len(asked)) >= 0.99
