@@ -387,17 +387,18 @@ def record_for(reach: Reach, recall_id: str) -> Stored:
 
 
 def blank_text(memory_id: str) -> int:
-    """Take an erased memory's text out of every record that served it; returns how many records.
+    """Take an erased memory's text, and which of the question's words it held, out of every record that has a row of
+    it; returns how many records.
 
     Digests stay: they cover the text's hash. Not through the ORM, which refuses every change of a record.
     """
-    rows = RecallRecord.objects.filter(hits__memory__id=memory_id, hits__verdict="served").distinct()
     changed = 0
-    for row in rows.iterator():
+    for row in RecallRecord.objects.filter(hits__memory__id=memory_id).distinct().iterator():
         document = read(row).document
         for hit in hits_in(document["answer"]):
             if hit["memory"]["id"] == memory_id:
                 hit["memory"].update(text="", metadata={}, tags=[], category="", erased=True)
+        _blank_reasons(document, memory_id)
         with connection.cursor() as cursor:
             cursor.execute(
                 "UPDATE recall_recallrecord SET document = %s WHERE seq = %s",
@@ -405,3 +406,12 @@ def blank_text(memory_id: str) -> int:
             )
         changed += 1
     return changed
+
+
+def _blank_reasons(document: dict[str, Any], memory_id: str) -> None:
+    candidates = document["candidates"]
+    found = candidates["strategies"][candidates["id"].index(memory_id)].get("lexical", [])
+    found[2:] = ["matched words of an erased text" for _ in found[2:]]
+    for placed in document["answer"].get("fused_trace", {}).get("placement", []):
+        if placed["id"] == memory_id and isinstance(placed["sources"].get("lexical"), dict):
+            placed["sources"]["lexical"]["reason"] = "matched words of an erased text"

@@ -285,6 +285,19 @@ def test_erasing_takes_the_text_out_of_records_and_leaves_the_digest(api: Api) -
     assert api.texts("zanzibar", current_only=False) == []
 
 
+def test_erasing_takes_away_which_words_of_the_question_a_text_held(api: Api) -> None:
+    served = api.stored("the fence of the zanzibar garden")["id"]
+    suppressed = api.stored("the fence of the zanzibar yard", t_invalid="2026-01-01")["id"]
+    answer = api.recalled("zanzibar fence", profile="validity", trace=True)
+    for memory in (served, suppressed):
+        assert api.post(f"/v1/memories/{memory}/erase", {"reason": "asked for"})[0] == 200
+    record = whole(api, answer)
+    reasons = [c["strategies"]["lexical"][2] for c in record["candidates"]]
+    assert reasons == ["matched words of an erased text"] * 2
+    (placed,) = record["answer"]["fused_trace"]["placement"]
+    assert placed["sources"]["lexical"]["reason"] == "matched words of an erased text"
+
+
 def test_a_text_that_was_erased_while_it_was_recalled_is_not_written(api: Api, caller: Any) -> None:
     memory = api.stored("the fence of the zanzibar garden")["id"]
     request, at = parse(RecallBody, {"query": "fence", "mode": "lexical"}).request(), now_ms()
