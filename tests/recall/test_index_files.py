@@ -295,25 +295,27 @@ def test_a_full_disk_costs_memory_and_no_answer(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a directory of somebody else's needs somebody else")
-def test_a_directory_without_permission_to_write_costs_memory_and_no_answer(
-    world: World, question: Question, caplog: pytest.LogCaptureFixture, tmp_path: Path
+@pytest.mark.parametrize("mode", [0o755, 0o700], ids=["only to read", "not even to read"])
+def test_a_directory_of_somebody_else_costs_memory_and_no_answer(
+    world: World, question: Question, caplog: pytest.LogCaptureFixture, tmp_path: Path, mode: int
 ) -> None:
     nobody = 65534
-    for path in tmp_path.iterdir():
+    for path in (tmp_path, *tmp_path.iterdir()):
         os.chown(path, nobody, nobody)
-    os.chown(tmp_path, nobody, nobody)
     files.home(red()).mkdir(parents=True)  # root's
-    opened_to = [folder for folder in tmp_path.parents if folder.stat().st_uid == 0][:2]
-    modes = [(folder, folder.stat().st_mode) for folder in opened_to]
-    for folder, mode in modes:
-        folder.chmod(mode | 0o011)
+    files.home(red()).parent.chmod(mode)
+    closed = [folder for folder in tmp_path.parents if not folder.stat().st_mode & 0o001]
+    for folder in closed:
+        folder.chmod(0o711)
     try:
         os.seteuid(nobody)
         index = rightly_answered(question)
+        world.remember([{"text": f"note {n}", "workspace": "red"} for n in range(30)])
+        assert answers(index, question) == answers(SqliteIndex(), question)
     finally:
         os.seteuid(0)
-        for folder, mode in modes:
-            folder.chmod(mode)
+        for folder in closed:
+            folder.chmod(0o700)
     assert not is_filed(index)
     assert any("Permission denied" in record.getMessage() for record in caplog.records)
     assert is_filed(rightly_answered(question))

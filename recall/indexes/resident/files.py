@@ -67,9 +67,19 @@ class Generation(NamedTuple):
     watermark: int
 
 
+def _generations(workspace: Workspace) -> list[Path]:
+    """The folders of generations, newest first."""
+    try:
+        return sorted(home(workspace).glob("generation-" + "[0-9]" * 16), reverse=True)
+    except OSError as reason:
+        log.warning("index files cannot be read (%s)", reason)
+        return []
+
+
 def newest_mark(workspace: Workspace) -> int:
     """The watermark of the newest generation, unread; 0 where there is none."""
-    return max((int(folder.name[-16:]) for folder in home(workspace).glob("generation-*")), default=0)
+    folders = _generations(workspace)
+    return int(folders[0].name[-16:]) if folders else 0
 
 
 def newest(workspace: Workspace, model: EmbeddingModel, *, patient: bool) -> Generation | None:
@@ -77,7 +87,7 @@ def newest(workspace: Workspace, model: EmbeddingModel, *, patient: bool) -> Gen
 
     Raises Ahead if `patient`. A caller whose snapshot began after that knows better: then it is thrown away.
     """
-    for folder in sorted(home(workspace).glob("generation-*"), reverse=True):
+    for folder in _generations(workspace):
         try:
             return _read(folder, workspace, model)
         except (Unusable, Ahead, OSError, ValueError, KeyError, RuntimeError) as reason:
