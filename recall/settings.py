@@ -137,8 +137,8 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "transaction_mode": "IMMEDIATE",  # a writer waits for the lock at the start, never in the middle
         "timeout": 20,
         "init_command": (
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384; "
-            "PRAGMA temp_store=MEMORY; PRAGMA mmap_size=268435456; PRAGMA secure_delete=ON; "
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-4096; "
+            "PRAGMA temp_store=MEMORY; PRAGMA mmap_size=134217728; PRAGMA secure_delete=ON; "
             "PRAGMA wal_autocheckpoint=20000;"  # 80 MB; `serve` moves the log long before, beside the requests
         ),
     }
