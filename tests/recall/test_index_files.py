@@ -135,6 +135,15 @@ def _told(name: str, value: object) -> Callable[[Path], None]:
     return damage
 
 
+def _made_at(name: str, value: object) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        manifest = json.loads((folder / files.MANIFEST).read_bytes())
+        manifest["made_at"][name] = value
+        (folder / files.MANIFEST).write_text(json.dumps(manifest))
+
+    return damage
+
+
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "all files deleted": _all_gone,
     "one file deleted": _one_gone,
@@ -147,9 +156,11 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "another layout": _told("layout", 0),
     "another tokenizer": _told("tokenizer", "ascii"),
     "another model": _told("model", "another"),
-    "another database": _told("ledger_hash", "f" * 64),
-    "a later ledger": _told("ledger_seq", 1_000_000),
-    "a later change": _told("watermark", 1_000_000),
+    "another database": _made_at("ledger_hash", "f" * 64),
+    "a later ledger": _made_at("ledger_seq", 1_000_000),
+    "a later change": _made_at("watermark", 1_000_000),
+    "another memory's change": _made_at("changed", 1),
+    "a manifest of another shape": _told("made_at", {"when": 1}),
 }
 
 

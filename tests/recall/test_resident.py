@@ -256,6 +256,30 @@ def test_a_backup_from_before_its_vectors_were_made_is_read_anew(
     assert answers(kept, question) == answers(ResidentIndex(), question)
 
 
+@pytest.mark.parametrize("filed", [False, True], ids=["in memory", "in files"])
+def test_a_backup_from_before_its_vectors_that_went_on_with_other_changes_is_read_anew(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filed: bool
+) -> None:
+    if filed:
+        monkeypatch.setattr(shelf, "FILED", 5)
+    kept, path = ResidentIndex(), tmp_path / "recall.sqlite3"
+    written = services.remember_many(
+        [({"text": f"note {n}", "workspace": "red"}, "") for n in range(10)], caller=ADA, at=NOW
+    )
+    ids = [one.memory.id for one in written if isinstance(one, services.Remembered)]
+    copied(path, tmp_path / "backup")
+    assert sum(vectors.embed_missing(installed())) == 10
+    look(kept)
+    restored(tmp_path / "backup", path)
+    for id_ in reversed(ids[:8]):
+        services.archive(id_, caller=ADA, at=NOW)
+    world.remember([{"text": f"note {n}", "workspace": "red"} for n in range(10, 20)])
+    question = world.question("note", workspace="red", current_only=False)
+    for index in (kept, ResidentIndex()):
+        for name, found in answers(SqliteIndex(), question).items():
+            assert same_but_for_rounding(answers(index, question)[name], found)
+
+
 def test_writes_to_another_workspace_leave_a_tail_as_it_is(world: World) -> None:
     kept = ResidentIndex()
     world.remember([{"text": "note one", "workspace": "red"}, {"text": "note two", "workspace": "blue"}])

@@ -15,7 +15,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +26,14 @@ from ledger.queries import head
 from recall.indexes.resident import flat, reading
 from recall.indexes.resident.flat import Flat
 from recall.indexes.resident.postings import Postings
+from recall.indexes.resident.reading import Moment
 from recall.indexes.resident.segment import Segment
 from vault.fulltext import TOKENIZER
 from vault.models import EmbeddingModel, Workspace
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 1
+LAYOUT = 2
 MANIFEST = "manifest.json"
 
 
@@ -90,7 +91,7 @@ def newest(workspace: Workspace, model: EmbeddingModel, *, patient: bool) -> Gen
     for folder in _generations(workspace):
         try:
             return _read(folder, workspace, model)
-        except (Unusable, Ahead, OSError, ValueError, KeyError, RuntimeError) as reason:
+        except (Unusable, Ahead, OSError, ValueError, KeyError, TypeError, RuntimeError) as reason:
             if patient and isinstance(reason, Ahead):
                 raise
             log.warning("index files %s are not usable (%s); they are made again", folder.name, reason)
@@ -101,7 +102,7 @@ def newest(workspace: Workspace, model: EmbeddingModel, *, patient: bool) -> Gen
 def _read(folder: Path, workspace: Workspace, model: EmbeddingModel) -> Generation:
     manifest = json.loads((folder / MANIFEST).read_bytes())
     _require_made_for(manifest, model)
-    _require_of_this_database(manifest, workspace)
+    _require_of_this_database(Moment(**manifest["made_at"]), workspace)
     _require_whole(folder, manifest["files"])
 
     def array(name: str) -> Any:
@@ -115,7 +116,7 @@ def _read(folder: Path, workspace: Workspace, model: EmbeddingModel) -> Generati
     }
     vectors = Flat(folder, array("owners"))
     segment = Segment(columns, terms=lists["terms"], tags=lists["tags"], vectors=vectors)
-    return Generation(segment, manifest["categories"], manifest["watermark"])
+    return Generation(segment, manifest["categories"], manifest["made_at"]["watermark"])
 
 
 def _made_for(model: EmbeddingModel) -> dict[str, Any]:
@@ -128,10 +129,10 @@ def _require_made_for(manifest: dict[str, Any], model: EmbeddingModel) -> None:
             raise Unusable(f"{name} is {manifest[name]!r}, not {wanted!r}")
 
 
-def _require_of_this_database(manifest: dict[str, Any], workspace: Workspace) -> None:
-    if manifest["ledger_seq"] > head()[0] or manifest["watermark"] > reading.watermark(workspace.pk):
+def _require_of_this_database(then: Moment, workspace: Workspace) -> None:
+    if then.ledger_seq > head()[0] or then.watermark > reading.watermark(workspace.pk):
         raise Ahead("made for a later state of this database, or for another")
-    if not reading.is_of_this_history(manifest["ledger_seq"], manifest["ledger_hash"]):
+    if not reading.is_of_this_history(then):
         raise Unusable("made for another database")
 
 
@@ -155,8 +156,7 @@ def write(workspace: Workspace, model: EmbeddingModel) -> None:
 
     Raises OSError, and then nothing is left of it.
     """
-    mark = reading.watermark(workspace.pk)
-    seq, hash_ = head()
+    now = reading.moment(workspace.pk)
     making = home(workspace) / f"making-{os.getpid()}"
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
@@ -174,9 +174,7 @@ def write(workspace: Workspace, model: EmbeddingModel) -> None:
         files = {path.name: [path.stat().st_size, _checksum(path)] for path in sorted(making.iterdir())}
         manifest = {
             **_made_for(model),
-            "watermark": mark,
-            "ledger_seq": seq,
-            "ledger_hash": hash_,
+            "made_at": asdict(now),
             "columns": [name for name in whole.columns if name != "alive"],
             "categories": whole.categories,
             "files": files,
@@ -184,7 +182,7 @@ def write(workspace: Workspace, model: EmbeddingModel) -> None:
         (making / MANIFEST).write_text(json.dumps(manifest))
         for path in making.iterdir():
             _sync(path)
-        generation = home(workspace) / f"generation-{mark:016d}"
+        generation = home(workspace) / f"generation-{now.watermark:016d}"
         shutil.rmtree(generation, ignore_errors=True)
         making.rename(generation)
         _sync(generation.parent)

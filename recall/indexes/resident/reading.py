@@ -10,6 +10,7 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
+from ledger.queries import head
 from recall.indexes.resident import postings
 from recall.indexes.resident.postings import Postings
 from recall.indexes.resident.segment import ALWAYS, COLUMNS, NEVER, Columns, no_rows
@@ -41,11 +42,17 @@ class Everything:
     owners: NDArray[np.int32]
 
 
-def watermark(workspace_id: int) -> int:
-    """The newest change of a workspace."""
+def newest_change(workspace_id: int) -> tuple[int, int]:
+    """The newest change of a workspace, and its memory; (0, 0) for none."""
+    sql = "SELECT seq, memory_id FROM vault_change WHERE workspace_id = %s ORDER BY seq DESC LIMIT 1"
     with connection.cursor() as cursor:
-        cursor.execute("SELECT max(seq) FROM vault_change WHERE workspace_id = %s", [workspace_id])
-        return cursor.fetchone()[0] or 0
+        cursor.execute(sql, [workspace_id])
+        found: tuple[int, int] | None = cursor.fetchone()
+    return found or (0, 0)
+
+
+def watermark(workspace_id: int) -> int:
+    return newest_change(workspace_id)[0]
 
 
 def outstanding(workspace_id: int, *, after: int) -> int:
@@ -58,12 +65,35 @@ def outstanding(workspace_id: int, *, after: int) -> int:
     return count
 
 
-def is_of_this_history(seq: int, hash_: str) -> bool:
-    """Whether the ledger once had this head: what was derived from the database then may be brought up to date."""
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of the database as a workspace tells it: the ledger's head, and the newest change and its memory."""
+
+    ledger_seq: int
+    ledger_hash: str
+    watermark: int
+    changed: int
+
+
+def moment(workspace_id: int) -> Moment:
+    return Moment(*head(), *newest_change(workspace_id))
+
+
+def is_of_this_history(then: Moment) -> bool:
+    """Whether this database was once in that state: what was derived from it then may be brought up to date.
+
+    The ledger must have had that head. Vectors leave no event there, so the memory that had changed last must have kept
+    that change, or had a later one.
+    """
+    sql = """
+    SELECT (SELECT hash FROM ledger_contextevent WHERE seq = %s),
+           (SELECT seq FROM vault_change WHERE memory_id = %s)
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT hash FROM ledger_contextevent WHERE seq = %s", [seq])
-        found = cursor.fetchone()
-    return seq == 0 or (found is not None and found[0] == hash_)
+        cursor.execute(sql, [then.ledger_seq, then.changed])
+        hash_, change = cursor.fetchone()
+    same_ledger = then.ledger_seq == 0 or hash_ == then.ledger_hash
+    return same_ledger and (then.watermark == 0 or (change is not None and change >= then.watermark))
 
 
 def everything(workspace_id: int, *, model_id: int) -> Everything:

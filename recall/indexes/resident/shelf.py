@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ledger.queries import head
 from recall.indexes.resident import files, reading
 from recall.indexes.resident.files import Generation
 from recall.indexes.resident.nearest import Matrix
@@ -61,7 +60,7 @@ class Shelf:
             self.base = Segment(whole.columns, terms=whole.terms, tags=whole.tags, vectors=vectors)
         else:
             self.base, self.categories, self.watermark = found
-        self._head = head()
+        self._then = reading.moment(self.workspace.pk)
         self._base_mark = self.watermark
         self._tail_terms, self._tail_tags = TailPostings(), TailPostings()
         self._tail_vectors = Matrix(self.model.dim)
@@ -113,7 +112,8 @@ class Shelf:
         Raises Ahead if `patient`.
         """
         self.workspace = workspace
-        present = reading.watermark(self.workspace.pk)
+        now = reading.moment(self.workspace.pk)
+        present = now.watermark
         if not self._leads_to(present) or self._is_worth_reading_anew(present):
             self._read(patient=patient)
         while self.watermark < present:
@@ -128,10 +128,10 @@ class Shelf:
             for change in changed:
                 self._take(change)
             self.watermark = changed[-1].change
-        self._head = head()
+        self._then = now
 
     def _leads_to(self, present: int) -> bool:
-        return self.watermark <= present and reading.is_of_this_history(*self._head)
+        return self.watermark <= present and reading.is_of_this_history(self._then)
 
     def _is_worth_reading_anew(self, present: int) -> bool:
         """The tail is too long; or half as long, and somebody wrote newer files."""
