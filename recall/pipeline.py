@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from ledger.domain.instants import UnixMs
 from recall import rerankers
@@ -32,9 +33,9 @@ from recall.domain.state import (
     states_of,
 )
 from recall.domain.validity import Validity, grade_in_state
-from recall.indexes import FALLEN, LINKED, OPEN, Index, Measured, Question
+from recall.indexes import FALLEN, LINKED, OPEN, Index, Measured, Question, Vector
 from recall.rerankers import RerankerUnavailable
-from recall.strategies import IN_ORDER, Asking, Sighted
+from recall.strategies import IN_ORDER, Asking, Sighted, said
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
 from vault.models import Memory
@@ -43,6 +44,8 @@ from vault.queries import Chains, chains_from, memories_by_id
 FALLEN_FOR: Mapping[Reason | None, State] = {
     reason: CURRENT if reason is None else State(current=False, reason=reason) for reason in (None, *REASONS)
 }
+# A vector, and the strategies that lack one, with the reason.
+Embedded: TypeAlias = tuple[Vector | None, dict[str, str]]
 NOTHING_MEASURED = Measured(0.0, (), None)
 
 
@@ -91,6 +94,9 @@ class Run:
     memories: dict[str, Memory] = field(default_factory=dict)
     found: dict[str, list[Sighted]] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
+    pending: Callable[[], Embedded] | None = (
+        None  # how to come by the question's vector, where it is still made
+    )
     missing: dict[str, str] = field(default_factory=dict)  # a strategy that could not look, and why
     unembedded: int = 0
     approximate: bool = False  # vectors were scanned by estimates somewhere: a near one may be left out
@@ -124,13 +130,13 @@ def run(
     *,
     index: Index,
     weights: Weights = policy.DEFAULT,
-    missing: Mapping[str, str] | None = None,
+    pending: Callable[[], Embedded] | None = None,
 ) -> Run:
-    """Answer a question; the caller holds the index open around it. `missing` names strategies that cannot look.
+    """Answer a question; the caller holds the index open around it. `pending` gives the question's vector.
 
     One that asks for a reranker is answered only when the index has been let go, by `rerank_and_finish`.
     """
-    return settle(gather(Run(question, weights, missing=dict(missing or {})), index), index)
+    return settle(gather(Run(question, weights, pending=pending), index), index)
 
 
 def run_together(runs: Sequence[Run], *, index: Index) -> list[Run]:
@@ -232,13 +238,29 @@ def retrieve(run: Run, index: Index) -> None:
         return
     asking = Asking(question, index)
     for name, strategy in IN_ORDER.items():
-        if name in question.request.strategies and name not in run.missing:
-            with timed(run.strategy_us, name):
-                asking.found[name] = strategy(asking)
-    run.found, run.measured = asking.found, asking.measured
+        if name in question.request.strategies:
+            if name in ("dense", "links"):
+                asking.question = await_vector(run)
+            if name not in run.missing:
+                with timed(run.strategy_us, name):
+                    asking.found[name] = strategy(asking)
+    run.found, run.measured = asking.found, asking.measured()
     if "dense" in run.found:
         run.unembedded = index.unembedded(question)
         run.approximate = index.approximate(question)
+
+
+def await_vector(run: Run) -> Question:
+    """Take the question's vector, which was made while its words were looked up; gives the question that has it."""
+    if run.pending is not None:
+        waited: dict[str, int] = {}
+        with timed(waited, "embed"):
+            vector, missing = run.pending()
+        run.question, run.pending = replace(run.question, vector=vector), None
+        run.missing |= missing
+        for stage, us in (("embed", waited["embed"]), ("retrieve", -waited["embed"])):
+            run.timings_us[stage] = run.timings_us.get(stage, 0) + us
+    return run.question
 
 
 # --------------------------------------------------------------------------------------------------- fuse
@@ -248,11 +270,13 @@ def fuse(run: Run) -> None:
     """One list out of all strategies': by fused score, ties by id; without words, in the order listed."""
     request = run.question.request
     for strategy, found in run.found.items():
-        for rank, (hit, score, reason) in enumerate(found, start=1):
+        for rank, sighted in enumerate(found, start=1):
+            hit = sighted.found
             candidate = run.considered.get(hit.facts.id)
             if candidate is None:
                 candidate = run.considered[hit.facts.id] = Candidate(hit.facts, pool=hit.pool)
-            candidate.sightings[strategy] = Sighting(rank, score, reason)
+            reason = said(sighted, run.measured.get(candidate.id, NOTHING_MEASURED))
+            candidate.sightings[strategy] = Sighting(rank, sighted.score, reason)
     for candidate in run.considered.values():
         candidate.measured = run.measured.get(candidate.id)
         words, _, cosine = candidate.measured or NOTHING_MEASURED

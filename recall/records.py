@@ -315,13 +315,15 @@ def _insert(cursor: Any, row: Mapping[str, Any], run: Run) -> None:
         f"INSERT INTO recall_recallrecord ({columns}) VALUES ({places}) RETURNING seq", list(row.values())
     )
     (seq,) = cursor.fetchone()
-    cursor.executemany(
-        "INSERT INTO recall_recordhit (record_id, memory_id, verdict, grade, rank) VALUES (%s, %s, %s, %s, %s)",
-        [
-            (seq, c.facts.seq, _VERDICTS[c.verdict], c.graded.grade, c.position)
-            for c in run.considered.values()
-            if c.verdict in _VERDICTS
-        ],
+    hits = [
+        (c.facts.seq, _VERDICTS[c.verdict], c.graded.grade, c.position)
+        for c in run.considered.values()
+        if c.verdict in _VERDICTS
+    ]
+    cursor.execute(
+        "INSERT INTO recall_recordhit (record_id, memory_id, verdict, grade, rank) "
+        "SELECT %s, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(%s)",
+        [seq, json.dumps(hits)],
     )
 
 

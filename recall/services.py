@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +22,7 @@ from recall.domain.state import Anchor
 from recall.domain.words import words_of
 from recall.indexes import Index, Question, Vector
 from recall.models import SCOPES, ApiKey
-from recall.pipeline import anchored, rerank_and_finish, run, timed
+from recall.pipeline import Embedded, anchored, rerank_and_finish, run
 from vault.domain import values
 from vault.domain.access import scope_of
 from vault.domain.embedding import EmbedderUnavailable
@@ -49,14 +51,11 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
     index = installed_index()
     scope = scope_of(request.workspace, caller.reach)
     anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
-    timings_us: dict[str, int] = {}
-    with timed(timings_us, "embed"):
-        ((vector, missing),) = embedded([request])
+    pending = embedding(request)
     with index.opened(scope) as workspaces:
-        question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)), vector)
-        finished = run(question, index=index, missing=missing)
+        question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)))
+        finished = run(question, index=index, pending=pending)
     rerank_and_finish([finished])
-    finished.timings_us = timings_us | finished.timings_us
     return records.write(finished, caller=caller, surface=surface, at=at, engine=engine_of(index))
 
 
@@ -68,7 +67,20 @@ def require_runnable(request: RecallRequest) -> None:
         )
 
 
-def embedded(requests: Sequence[RecallRequest]) -> list[tuple[Vector | None, dict[str, str]]]:
+def embedding(request: RecallRequest) -> Callable[[], Embedded]:
+    """Begin to embed a question beside whatever else is done for it; gives how to wait for that."""
+    if not _needs_vector(request):
+        return lambda: (None, {})
+    begun = _beside().submit(embedded, [request])
+    return lambda: begun.result()[0]
+
+
+@lru_cache
+def _beside() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="embed")
+
+
+def embedded(requests: Sequence[RecallRequest]) -> list[Embedded]:
     """For each question its vector if a strategy needs one, all in one call of the embedder; without an embedder, which
     strategy is missing, and why."""
     wanting = [_needs_vector(request) for request in requests]

@@ -11,7 +11,6 @@ order and neither filters nor counts; where it is asked alone, it brings its own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -39,18 +38,15 @@ class Sighted(NamedTuple):
 
 @dataclass(slots=True)
 class Asking:
-    """What strategies share: the question, the index, and what those before found and measured."""
+    """What strategies share: the question, the index, and what those before found."""
 
     question: Question
     index: Index
     found: dict[str, list[Sighted]] = field(default_factory=dict)
-    measured: dict[str, Measured] = field(default_factory=dict)
 
-    def measure(self, found: Sequence[Found]) -> None:
-        """Measure the words and the cosine of whatever was not measured yet."""
-        fresh = {f.facts.id: f.facts for f in found if f.facts.id not in self.measured}
-        if fresh:
-            self.measured |= self.index.measured(self.question, list(fresh.values()))
+    def measured(self) -> dict[str, Measured]:
+        """The words and the cosine of every candidate, whoever found it, by id."""
+        return self.index.measured(self.question, [found.facts for found in self.candidates])
 
     @property
     def span(self) -> Span | None:
@@ -73,14 +69,17 @@ class Strategy(Protocol):
 
 
 def lexical(asking: Asking) -> list[Sighted]:
-    found = asking.index.lexical(asking.question)
-    asking.measure(found)
-    return [Sighted(f, f.score, f"matched {', '.join(asking.measured[f.facts.id].matched)}") for f in found]
+    """Which words a text holds is measured with its cosine, once for all candidates: `said` puts it into the reason."""
+    return [Sighted(f, f.score, "") for f in asking.index.lexical(asking.question)]
+
+
+def said(sighted: Sighted, measured: Measured) -> str:
+    """A strategy's reason; of one that goes by words, those that were matched."""
+    return sighted.reason or f"matched {', '.join(measured.matched)}"
 
 
 def dense(asking: Asking) -> list[Sighted]:
     found = asking.index.dense(asking.question, floor=NEAR_ENOUGH)
-    asking.measure(found)
     return [Sighted(f, f.score, f"cosine {f.score:.2f}") for f in found]
 
 
@@ -91,7 +90,6 @@ def links(asking: Asking) -> list[Sighted]:
         return []
     reached = _reached(seeds, asking.question)
     standing = asking.index.standing(asking.question, sorted(reached))
-    asking.measure(standing)
     joined = [f._replace(score=reached[f.facts.seq].strength) for f in standing]
     return [Sighted(f, f.score, reached[f.facts.seq].reason) for f in pools_of(joined, asking.question)]
 
@@ -103,7 +101,6 @@ def temporal(asking: Asking) -> list[Sighted]:
     found = asking.candidates
     if asking.question.request.strategies == ("temporal",):
         found = asking.index.by_time(asking.question, span.start, span.end)
-        asking.measure(found)
     near = []
     for f in found:
         score, reason = nearness(f.facts.created_at, start=span.start, end=span.end)
@@ -129,26 +126,20 @@ class Reached(NamedTuple):
 def _seeds(asking: Asking) -> dict[int, tuple[str, float]]:
     """The best hits that have links: seq to (id, strength). What is not current leads nowhere, and is not named."""
     history = not asking.question.request.current_only
-    hits = asking.candidates
+    hits = [sighted.found for found in asking.found.values() for sighted in found]
     if not asking.found:  # links alone: start from what words and vectors would find
         hits = [
             *asking.index.lexical(asking.question),
             *asking.index.dense(asking.question, floor=SEED_STRENGTH),
         ]
-        asking.measure(hits)
-    strong = {
-        f.facts.seq: (f.facts.id, strength)
-        for f in hits
-        if f.joined
-        and (f.open or history)
-        and (strength := _strength(asking.measured[f.facts.id])) >= SEED_STRENGTH
-    }
+    strong: dict[int, tuple[str, float]] = {}
+    for f in hits:
+        strength = min(1.0, f.score)
+        if f.joined and (f.open or history) and strength >= SEED_STRENGTH:
+            known = strong.get(f.facts.seq)
+            strong[f.facts.seq] = (f.facts.id, strength if known is None else max(strength, known[1]))
     best = sorted(strong, key=lambda seq: (-strong[seq][1], strong[seq][0]))
     return {seq: strong[seq] for seq in best[:SEEDS]}
-
-
-def _strength(measured: Measured) -> float:
-    return min(1.0, max(measured.lexical, measured.cosine or 0.0))
 
 
 def _reached(seeds: dict[int, tuple[str, float]], question: Question) -> dict[int, Reached]:

@@ -219,7 +219,7 @@ class Row:
     terms: Counter[str]
     vectors: tuple[Half, ...]
     replaced_since: UnixMs | None
-    joined: bool
+    links: frozenset[str]
 
 
 @dataclass
@@ -239,9 +239,10 @@ class Oracle:
         for seq, blob in Embedding.objects.filter(model_id=model_id).values_list("memory_id", "vector"):
             held.setdefault(seq, []).append(np.frombuffer(blob, np.float16))
         since: dict[int, UnixMs] = {}
-        joined: set[int] = set()
+        links: dict[int, set[str]] = {}
         for link in MemoryLink.objects.all():
-            joined |= {link.source_id, link.target_id}
+            for end in (link.source_id, link.target_id):
+                links.setdefault(end, set()).add(link.type)
             if link.type in REPLACING:
                 since[link.source_id] = min(link.created_at, since.get(link.source_id, link.created_at))
         return cls(
@@ -252,7 +253,7 @@ class Oracle:
                     counted[m.seq],
                     tuple(held.get(m.seq, ())),
                     since.get(m.seq),
-                    m.seq in joined,
+                    frozenset(links.get(m.seq, ())),
                 )
                 for m in listed
             ]
@@ -417,4 +418,6 @@ def drawn(scored: list[tuple[Row, float]], question: Question, *, by_time: bool 
 
 
 def expected(row: Row, score: float, question: Question) -> Expected:
-    return Expected(row.memory.id, score, pool_of(row, question.anchor), row.joined)
+    left_out = REPLACING if question.request.current_only else ()  # current state follows those
+    joined = bool(row.links - {*left_out})
+    return Expected(row.memory.id, score, pool_of(row, question.anchor), joined)

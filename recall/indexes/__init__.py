@@ -49,7 +49,8 @@ class Found(NamedTuple):
 
     OPEN: rules 1-4 hold and no replacing edge leads out: it is current. The rest is doubtful, in one pool: LINKED
     ones, which a replacing edge leaves, may stand or bring in what replaced them; FALLEN ones can do neither, so they
-    never take a LINKED one's room. `joined`: some link leads from or to it.
+    never take a LINKED one's room. `joined`: some link leads from or to it; in the current view replacing links, which
+    current state follows, do not count.
     """
 
     facts: Facts

@@ -28,6 +28,7 @@ from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pool
 from vault import vectors
 from vault.domain.access import Scope
 from vault.domain.facts import ASSERTED, Facts
+from vault.domain.links import REPLACING
 from vault.fulltext import TOKENIZER, table_of, terms_of_word, tokens_of_word
 from vault.models import Workspace
 from vault.queries import FACTS, FACTS_WIDTH, facts_from, snapshot, workspaces_in
@@ -244,7 +245,7 @@ def _search(
     sql = f"""
         WITH hit AS MATERIALIZED ({hits}),
         fit AS (
-            SELECT {FACTS}, hit.score, {pool} AS pool, {_JOINED} AS joined
+            SELECT {FACTS}, hit.score, {pool} AS pool, {_joined(question)} AS joined
             FROM hit CROSS JOIN vault_memory m ON m.seq = hit.seq
             WHERE m.workspace_id = %s AND {filters}
         )
@@ -260,9 +261,11 @@ def _found(row: tuple[Any, ...], workspace: str) -> Found:
     return Found(facts_from(row, workspace), score, pool, bool(joined))
 
 
-_JOINED = """(
-    EXISTS (SELECT 1 FROM vault_memorylink l WHERE l.source_id = m.seq)
-    OR EXISTS (SELECT 1 FROM vault_memorylink l WHERE l.target_id = m.seq)
+def _joined(question: Question) -> str:
+    counts = "l.type NOT IN ('" + "', '".join(REPLACING) + "')" if question.request.current_only else "1"
+    return f"""(
+    EXISTS (SELECT 1 FROM vault_memorylink l WHERE l.source_id = m.seq AND {counts})
+    OR EXISTS (SELECT 1 FROM vault_memorylink l WHERE l.target_id = m.seq AND {counts})
 )"""
 
 

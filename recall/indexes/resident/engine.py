@@ -26,7 +26,7 @@ from recall.indexes.resident import nearest
 from recall.indexes.resident.files import Ahead
 from recall.indexes.resident.nearest import Near
 from recall.indexes.resident.postings import Holding
-from recall.indexes.resident.segment import Rows, Segment
+from recall.indexes.resident.segment import REPLACED, Rows, Segment
 from recall.indexes.resident.shelf import Shelf
 from vault import vectors
 from vault.domain.access import Scope
@@ -146,8 +146,9 @@ class ResidentIndex:
         found: list[Found] = []
         for shelf in self._shelves(question):
             for segment, rows, _ in shelf.places_of(seqs):
-                fit = segment.fit(question.request, rows, categories=shelf.categories)
-                found += _found(shelf, segment, rows[fit], question, np.zeros(int(fit.sum())))
+                rows = rows[segment.fit(question.request, rows, categories=shelf.categories)]
+                pools = segment.pools(question.anchor, rows)
+                found += _found(shelf, segment, rows, question, np.zeros(len(rows)), pools)
         return found
 
     def measured(self, question: Question, candidates: Sequence[Facts]) -> dict[str, Measured]:
@@ -188,20 +189,31 @@ def _pooled(
     scores = np.zeros(len(rows)) if scores is None else scores[fit]
     created = segment.column("created_at")[rows]
     keys = -scores if by_score else created if question.request.sort == "time_asc" else -created
-    if not question.request.current_only:
-        chosen = _first(segment, rows, keys, question.pool)
-        return _found(shelf, segment, rows[chosen], question, scores[chosen])
     pools = segment.pools(question.anchor, rows)
+    chosen = _drawn(segment, rows, keys, pools, question, by_score=by_score)
+    return _found(shelf, segment, rows[chosen], question, scores[chosen], pools[chosen])
 
-    def pool_of(pool: int, floor: float) -> list[Found]:
-        members = np.flatnonzero((pools == pool) & (scores >= floor))
-        chosen = members[_first(segment, rows[members], keys[members], question.pool)]
-        return _found(shelf, segment, rows[chosen], question, scores[chosen])
 
-    opened = pool_of(OPEN, -np.inf)
-    full = by_score and len(opened) == question.pool
-    floor = opened[-1].score if full else -np.inf  # the doubtful pools end where the open one does
-    return opened + pool_of(LINKED, floor) + pool_of(FALLEN, floor)
+def _drawn(
+    segment: Segment,
+    rows: Rows,
+    keys: NDArray[Any],
+    pools: NDArray[np.int8],
+    question: Question,
+    *,
+    by_score: bool,
+) -> NDArray[np.int64]:
+    """The places of the first of each pool by their keys; by score, the doubtful end where a full open pool does."""
+    if not question.request.current_only:
+        return _first(segment, rows, keys, question.pool)
+    drawn: list[NDArray[np.int64]] = []
+    last = None
+    for pool in (OPEN, LINKED, FALLEN):
+        members = np.flatnonzero(pools == pool if last is None else (pools == pool) & (keys <= last))
+        drawn.append(members[_first(segment, rows[members], keys[members], question.pool)])
+        if pool == OPEN and by_score and len(drawn[0]) == question.pool:
+            last = keys[drawn[0][-1]]
+    return np.concatenate(drawn)
 
 
 def _best_pooled(
@@ -227,12 +239,17 @@ def _first(segment: Segment, rows: Rows, keys: NDArray[Any], k: int) -> NDArray[
 
 
 def _found(
-    shelf: Shelf, segment: Segment, rows: Rows, question: Question, scores: NDArray[Any]
+    shelf: Shelf,
+    segment: Segment,
+    rows: Rows,
+    question: Question,
+    scores: NDArray[Any],
+    pools: NDArray[np.int8],
 ) -> list[Found]:
     facts = segment.facts(rows, shelf.workspace.name)
-    pools = segment.pools(question.anchor, rows).tolist()
-    joined = segment.column("joined")[rows].tolist()
-    return [Found(*one) for one in zip(facts, scores.tolist(), pools, joined, strict=True)]
+    counts = REPLACED if question.request.current_only else 0
+    joined = (segment.column("joined")[rows] > counts).tolist()
+    return [Found(*one) for one in zip(facts, scores.tolist(), pools.tolist(), joined, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------- words
@@ -334,21 +351,17 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
     scan = vectors.scan(vector)
 
     def found(near: Near) -> list[Found]:
-        chosen = _first(segment, near.rows, -near.cosines, size)
-        return _found(shelf, segment, near.rows[chosen], question, near.cosines[chosen])
+        pools = segment.pools(question.anchor, near.rows)
+        chosen = _drawn(segment, near.rows, -near.cosines, pools, question, by_score=True)
+        return _found(shelf, segment, near.rows[chosen], question, near.cosines[chosen], pools[chosen])
 
     if not question.request.current_only:
         return found(nearest.nearest(vectors, scan, vector, eligible=fit, k=size, floor=floor))
     tried = nearest.attempt(vectors, scan, vector, eligible=fit, fetch=2 * size + nearest.SPARE, floor=floor)
     pools = segment.pools(question.anchor, tried.near.rows)
-    stands = np.sort(tried.near.cosines[(pools == OPEN) & (tried.near.cosines > tried.bound)])
-    if tried.complete or len(stands) >= size:
-        last = stands[-size] if len(stands) >= size else floor
-        return [
-            hit
-            for pool in (OPEN, LINKED, FALLEN)
-            for hit in found(tried.near.where((pools == pool) & (tried.near.cosines >= last)))
-        ]
+    stand = np.count_nonzero((pools == OPEN) & (tried.near.cosines > tried.bound))
+    if tried.complete or stand >= size:
+        return found(tried.near)
     pools = segment.pools(question.anchor, slice(None))
     return [
         hit

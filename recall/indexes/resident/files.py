@@ -33,7 +33,7 @@ from vault.models import EmbeddingModel, Workspace
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 2
+LAYOUT = 3
 MANIFEST = "manifest.json"
 
 

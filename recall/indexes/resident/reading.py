@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from ledger.queries import head
 from recall.indexes.resident import postings
 from recall.indexes.resident.postings import Postings
-from recall.indexes.resident.segment import ALWAYS, COLUMNS, NEVER, Columns, no_rows
+from recall.indexes.resident.segment import ALWAYS, COLUMNS, NEVER, RELATED, REPLACED, Columns, no_rows
 from vault import fulltext
 from vault.domain.facts import PROVENANCE_CLASSES, STATUSES
+from vault.domain.links import REPLACING
 
 BLOCK = 20_000
 
@@ -141,13 +142,17 @@ def _tags(workspace_id: int) -> Iterator[tuple[str, str, int]]:
         yield from iter(cursor.fetchone, None)
 
 
-def _joined(workspace_id: int, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _joined(workspace_id: int, seqs: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Which links each row has: none, replacing ones only, or others."""
     sql = (
         "SELECT l.source_id, l.target_id FROM vault_memorylink l JOIN vault_memory m ON m.seq = l.source_id "
-        "WHERE m.workspace_id = %s"
+        "WHERE m.workspace_id = %s AND (l.type IN (%s, %s)) = %s"
     )
-    ends = [np.array(rows, np.int64).ravel() for rows in _blocks(sql, [workspace_id])]
-    return np.isin(seqs, np.concatenate(ends)) if ends else np.zeros(len(seqs), np.bool_)
+    joined = np.zeros(len(seqs), np.uint8)
+    for replacing, code in ((1, REPLACED), (0, RELATED)):
+        for rows in _blocks(sql, [workspace_id, *REPLACING, replacing]):
+            joined[np.isin(seqs, np.array(rows, np.int64).ravel())] = code
+    return joined
 
 
 # In the order of the rows' numbers, without an index of the workspace's: the rows lie together in both tables, and
@@ -201,14 +206,14 @@ def changes(
     """What changed in a workspace after a watermark, oldest change first; at most `limit`."""
     sql = f"""
     SELECT {_ROW}, m.text, m.erased_at IS NOT NULL,
-           EXISTS (SELECT 1 FROM vault_memorylink l WHERE l.source_id = m.seq)
-           OR EXISTS (SELECT 1 FROM vault_memorylink l WHERE l.target_id = m.seq),
+           (SELECT max(CASE WHEN l.type IN (%s, %s) THEN {REPLACED} ELSE {RELATED} END) FROM vault_memorylink l
+            WHERE l.source_id = m.seq OR l.target_id = m.seq),
            c.seq
     FROM vault_change c JOIN vault_memory m ON m.seq = c.memory_id
     WHERE c.workspace_id = %s AND c.seq > %s ORDER BY c.seq LIMIT %s
     """
     with connection.cursor() as cursor:
-        cursor.execute(sql, [workspace_id, after, limit])
+        cursor.execute(sql, [*REPLACING, workspace_id, after, limit])
         rows = cursor.fetchall()
     seqs = [row[0] for row in rows]
     tags = _grouped("SELECT memory_id, tag FROM vault_memorytag WHERE memory_id IN ({})", seqs)
@@ -252,7 +257,7 @@ def _changed(
     values["status"] = _STATUS[values["status"]]
     values["provenance"] = _PROVENANCE[values["provenance"]]
     values["category"] = categories.setdefault(values["category"], len(categories))
-    values["joined"] = joined
+    values["joined"] = joined or 0
     values["tags"] = len(tags)
     values["words"] = sum(count for _, count in terms)
     values["vectors"] = len(blobs)

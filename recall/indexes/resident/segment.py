@@ -26,6 +26,7 @@ Columns = dict[str, NDArray[Any]]
 ALWAYS = np.iinfo(np.int64).min  # the bounds of a window that has none
 NEVER = np.iinfo(np.int64).max
 ID_LENGTH = 32
+REPLACED, RELATED = 1, 2  # joined by replacing links only; by others
 COLUMNS: dict[str, str] = {
     "seq": "i8",
     "id": f"S{ID_LENGTH}",
@@ -35,7 +36,7 @@ COLUMNS: dict[str, str] = {
     "expires_at": "i8",
     "replaced_since": "i8",
     "archived": "?",
-    "joined": "?",  # some link leads from or to it
+    "joined": "u1",  # by which links: none, REPLACED, RELATED
     "status": "u1",
     "provenance": "u1",
     "category": "i4",

@@ -90,7 +90,7 @@ class Server(BaseApplication):
         # What is loaded by now stays for good: keep the collector from walking it again and again under load.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(10_000, 20, 20)
+        gc.set_threshold(100_000, 20, 20)
         return application
 
 
