@@ -6,6 +6,7 @@ from typing import Any
 
 from ledger.domain.instants import UnixMs, format_instant
 from ledger.models import ContextEvent
+from recall.domain.fusion import CHANCE, MEANING, RRF_K, SIGNALS, WORTH_KEEPING
 from recall.domain.policy import NAME
 from recall.domain.state import State
 from recall.domain.validity import GRADES
@@ -137,6 +138,8 @@ def _why_missing(run: Run) -> str:
 
 
 def _why_empty(run: Run) -> str:
+    if not run.considered and run.question.request.strategies == ("temporal",):
+        return "the question names no time, or nothing was written near it"
     if not run.considered:
         return "no memory in scope matches"
     if not run.pool:
@@ -216,6 +219,7 @@ def _trace_json(run: Run) -> dict[str, Any]:
     request = run.question.request
     trace: dict[str, Any] = {
         "fusion": request.fusion,
+        "parameters": _parameters(request.fusion),
         "strategies": {
             name: {
                 "candidates": len(found),
@@ -265,6 +269,13 @@ def _trace_json(run: Run) -> dict[str, Any]:
             "flagged_context_invalid": sum(c.graded.grade == "context_invalid" for c in run.served),
         }
     return trace
+
+
+def _parameters(fusion: str) -> dict[str, float]:
+    """The numbers of the fusion that was used, beside the caller's weights (recall/domain/fusion.py)."""
+    if fusion == "rrf":
+        return {"k": RRF_K}
+    return {"a": MEANING, "chance": CHANCE, **SIGNALS, "worth_keeping": WORTH_KEEPING}
 
 
 def grade_counts(candidates: list[Candidate]) -> dict[str, int]:

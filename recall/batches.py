@@ -1,7 +1,7 @@
 """Several questions at once: each answered on its own terms and recorded by itself; on request, one answer of theirs.
 
-What can be shared is: one call of the embedder, one state of database and index, one walk over the chains of all
-questions that see the same links, one transaction for all records.
+What can be shared is: one call of the embedder, one transaction for all records, and for each ten questions one state
+of database and index, and one walk over the chains of all that see the same links.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from recall.services import embedded, engine_of, installed_index, require_runnab
 from vault.domain.access import Scope, scope_of
 from vault.services import Caller
 
+TURN = 10  # questions at a time: others wait for the index meanwhile
 SHOWN = 1000  # characters of the questions that stand in a list of records
 
 
@@ -63,14 +64,17 @@ def _answered(
     timings_us: dict[str, int] = {}
     with timed(timings_us, "embed"):
         vectors = embedded(queries)
-    with index.opened(union) as workspaces:
-        begun = []
-        for request, scope, (vector, missing) in zip(queries, scopes, vectors, strict=True):
-            homes = tuple(workspace for workspace in workspaces if scope.covers(workspace.name))
-            anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
-            question = Question(request, scope, homes, anchor, tuple(words_of(request.query)), vector)
-            begun.append(Run(question, missing=missing))
-        runs = run_together(begun, index=index)
+    runs: list[Run] = []
+    asked = list(zip(queries, scopes, vectors, strict=True))
+    for start in range(0, len(asked), TURN):
+        with index.opened(union) as workspaces:
+            begun = []
+            for request, scope, (vector, missing) in asked[start : start + TURN]:
+                homes = tuple(workspace for workspace in workspaces if scope.covers(workspace.name))
+                anchor = Anchor(*anchored(request.query_time_unix_ms, now=at))
+                question = Question(request, scope, homes, anchor, tuple(words_of(request.query)), vector)
+                begun.append(Run(question, missing=missing))
+            runs += run_together(begun, index=index)
     rerank_and_finish(runs)
     for run in runs:
         run.timings_us = timings_us | run.timings_us

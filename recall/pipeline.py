@@ -35,7 +35,7 @@ from recall.domain.state import (
 from recall.domain.validity import Validity, grade_in_state
 from recall.indexes import FALLEN, LINKED, OPEN, Index, Measured, Question, Vector
 from recall.rerankers import RerankerUnavailable
-from recall.strategies import IN_ORDER, Asking, Sighted, said
+from recall.strategies import IN_ORDER, Asking, Sighted, looks_by_meaning, said
 from vault.domain.facts import Facts
 from vault.domain.links import Edge
 from vault.models import Memory
@@ -245,7 +245,7 @@ def retrieve(run: Run, index: Index) -> None:
                 with timed(run.strategy_us, name):
                     asking.found[name] = strategy(asking)
     run.found, run.measured = asking.found, asking.measured()
-    if "dense" in run.found:
+    if looks_by_meaning(question.request.strategies) and not run.missing:
         run.unembedded = index.unembedded(question)
         run.approximate = index.approximate(question)
 
@@ -364,29 +364,34 @@ def _put_in_place(old: Candidate, new: Candidate, place: int, places: dict[str, 
 
 
 def leave_out_the_weak(run: Run) -> None:
-    """Where meaning and words were fused: leave out what matches less than half as well as the best that holds.
+    """Where validity will decide the order: leave out what matches less than half as well as the best that holds.
 
-    A base by rank makes much of noise: out of sixty, the thirtieth counts half, and under the validity profile comes
-    before a good match that is a month older. What links brought in, or holds every word of the question, is no noise;
-    and the history view shows everything.
+    A base by rank makes much of noise: out of sixty, the thirtieth counts half, and comes before a good match that is
+    a month older. Only meaning and words together tell noise. What links brought in, or holds every word of the
+    question, is none; and a replacement is as good as what it replaced.
     """
     request = run.question.request
-    by_score = request.fusion == "score" and request.sort == "score"
-    if not (by_score and request.current_only and {"lexical", "dense"} <= run.found.keys()):
+    if not (request.reorders and request.fusion == "score" and request.current_only):
         return
-    matches = {c.id: max([c.match, *(run.considered[old].match for old in c.replaces)]) for c in run.pool}
+    if not {"lexical", "dense"} <= run.found.keys():
+        return
+    stood_for = {c.id: [c, *(run.considered[old] for old in c.replaces)] for c in run.pool}
+    matches = {id_: max(c.match for c in same) for id_, same in stood_for.items()}
     least = WORTH_KEEPING * max(matches.values(), default=0.0)
     kept: list[Candidate] = []
     for candidate in run.pool:
-        _, held, _ = candidate.measured or NOTHING_MEASURED
-        whole = len(held) == len(run.question.words)
-        if matches[candidate.id] >= least or whole or "links" in candidate.sightings:
+        if matches[candidate.id] >= least or any(_no_noise(c, run) for c in stood_for[candidate.id]):
             candidate.pool_rank = len(kept)
             kept.append(candidate)
         else:
             candidate.pool_rank = None
             candidate.verdict, candidate.detail = "filtered", "matches less than half as well as the best"
     run.pool = kept
+
+
+def _no_noise(candidate: Candidate, run: Run) -> bool:
+    _, held, _ = candidate.measured or NOTHING_MEASURED
+    return len(held) == len(run.question.words) or "links" in candidate.sightings
 
 
 def _sort_as_asked(run: Run) -> None:

@@ -8,7 +8,7 @@ memory it served, suppressed or replaced. The document:
     scope        the workspaces covered (null: every one there was)
     asked_at, anchor, anchor_past
     actor, surface
-    policy       {name, weights}
+    policy       {name, version, weights}
     index        {lexical: engine and version}, embedder, reranker: the models, where there are any
     ledger_head  {seq, hash}
     answer       as it was sent; of a projection three lists of hits, of a fused batch also its members' ids
@@ -36,7 +36,7 @@ from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import NotFound, Unavailable
 from ledger.queries import head
 from recall.answers import answer_json, grade_counts
-from recall.domain.policy import NAME
+from recall.domain.policy import NAME, VERSION
 from recall.domain.projecting import LISTS
 from recall.domain.request import RecallRequest
 from recall.models import RecallRecord, RecallScope
@@ -140,7 +140,7 @@ def _document(
         "anchor_past": question.anchor.past,
         "actor": {"kind": caller.actor.kind, "id": caller.actor.id, "label": caller.actor.label},
         "surface": surface,
-        "policy": {"name": NAME, "weights": run.weights.as_dict()},
+        "policy": {"name": NAME, "version": VERSION, "weights": run.weights.as_dict()},
         "index": {"lexical": engine["lexical"]},
         "embedder": engine["dense"] or None,
         "reranker": engine["reranker"] or None,

@@ -23,6 +23,7 @@ from recall.domain.words import words_of
 from recall.indexes import Index, Question, Vector
 from recall.models import SCOPES, ApiKey
 from recall.pipeline import Embedded, anchored, rerank_and_finish, run
+from recall.strategies import looks_by_meaning
 from vault.domain import values
 from vault.domain.access import scope_of
 from vault.domain.embedding import EmbedderUnavailable
@@ -68,9 +69,15 @@ def require_runnable(request: RecallRequest) -> None:
 
 
 def embedding(request: RecallRequest) -> Callable[[], Embedded]:
-    """Begin to embed a question beside whatever else is done for it; gives how to wait for that."""
+    """Begin to embed a question, if that is computed here, beside the look-up of its words; gives how to wait for it.
+
+    A vector that comes over the network is waited for first: nobody may hold the index for as long as that takes.
+    """
     if not _needs_vector(request):
         return lambda: (None, {})
+    if not embedders.computes_here():
+        (waited_for,) = embedded([request])
+        return lambda: waited_for
     begun = _beside().submit(embedded, [request])
     return lambda: begun.result()[0]
 
@@ -78,6 +85,9 @@ def embedding(request: RecallRequest) -> Callable[[], Embedded]:
 @lru_cache
 def _beside() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="embed")
+
+
+os.register_at_fork(after_in_child=_beside.cache_clear)  # the parent's threads do not exist in the child
 
 
 def embedded(requests: Sequence[RecallRequest]) -> list[Embedded]:
@@ -94,14 +104,14 @@ def embedded(requests: Sequence[RecallRequest]) -> list[Embedded]:
     return [
         (
             vectors.get(request.query) if wants else None,
-            {"dense": why} if wants and not vectors and "dense" in request.strategies else {},
+            {"dense": why} if wants and not vectors else {},
         )
         for request, wants in zip(requests, wanting, strict=True)
     ]
 
 
 def _needs_vector(request: RecallRequest) -> bool:
-    return not request.by_tag_only and bool({"dense", "links"} & set(request.strategies))
+    return not request.by_tag_only and looks_by_meaning(request.strategies)
 
 
 def engine_of(index: Index) -> dict[str, str]:

@@ -266,7 +266,7 @@ class ProjectionBody(Shape):
 
     workspace: str | None = None
     task: str | None = None
-    categories: list[str] = Field(default_factory=list, max_length=values.MAX_TAGS)
+    categories: list[str] | None = Field(None, max_length=values.MAX_TAGS)
     max_tokens: int = Field(ge=1, le=1_000_000)
     query_time_unix_ms: Milliseconds | None = None
     include_history: bool = False
@@ -280,7 +280,7 @@ class ProjectionBody(Shape):
                 raise Invalid("task is blank: leave it out", field="task")
         named = [
             values.check_name(category, field="categories", max_length=values.MAX_CATEGORY)
-            for category in self.categories
+            for category in self.categories or ()
         ]
         return ProjectionRequest(
             max_tokens=self.max_tokens,

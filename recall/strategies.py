@@ -11,6 +11,7 @@ order and neither filters nor counts; where it is asked alone, it brings its own
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -107,6 +108,11 @@ def temporal(asking: Asking) -> list[Sighted]:
         if score >= TIMELY:
             near.append(Sighted(f, score, reason))
     return sorted(near, key=lambda s: (-s.score, s.found.facts.id))
+
+
+def looks_by_meaning(strategies: Sequence[str]) -> bool:
+    """Whether a vector is needed: for `dense`, and for links that have no words to start from."""
+    return "dense" in strategies or ("links" in strategies and "lexical" not in strategies)
 
 
 IN_ORDER: dict[str, Strategy] = {"lexical": lexical, "dense": dense, "links": links, "temporal": temporal}

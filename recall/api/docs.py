@@ -61,7 +61,7 @@ NOTES = {
     "include_history": "also what no longer, or not yet, holds; in a list of its own",
     "limit": "1 to 200",
     "max_tokens": "hits are served until their texts reach it",
-    "profile": "default, or validity: re-ranked by base × multiplier, and annotated",
+    "profile": "default, or validity: annotated, and in mode fused re-ranked by base × multiplier",
     "q": "a part of the text",
     "query_time_unix_ms": "the instant to judge at; left out: now",
     "queries": "1 to 50 bodies of POST /v1/recall; each is answered and recorded by itself",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 NAME = "validity-multiplier-v1"
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

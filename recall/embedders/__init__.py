@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float16]  # (dim,), of unit length before it was rounded
     Vectors = NDArray[np.float16]  # (chunks, dim), one row for each part of a text, at least one
 
-__all__ = ["Embedder", "EmbedderUnavailable", "installed", "name_of_installed", "named"]
+__all__ = ["Embedder", "EmbedderUnavailable", "computes_here", "installed", "name_of_installed", "named"]
 
 
 class Embedder(Protocol):
@@ -74,6 +74,14 @@ def named(name: str) -> Embedder:
             except ImportError as error:
                 raise EmbedderUnavailable(f"{path}: {error}") from error
         return _made[path]
+
+
+def computes_here() -> bool:
+    """Whether the installed embedder computes in this process, in milliseconds, and waits for nobody."""
+    try:
+        return getattr(installed(), "computes_here", False)
+    except EmbedderUnavailable:
+        return False
 
 
 def name_of_installed() -> str:

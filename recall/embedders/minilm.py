@@ -50,6 +50,7 @@ class MiniLM:
 
     model_id = f"all-MiniLM-L6-v2/{WEIGHTS_SHA256[:8]}/w7a8/mean/{ROOM}-{OVERLAP}"
     dim = 384
+    computes_here = True
 
     def __init__(self) -> None:
         """Raises EmbedderUnavailable where the package with the weights is damaged."""

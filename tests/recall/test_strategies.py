@@ -198,13 +198,30 @@ def test_what_matches_less_than_half_as_well_as_the_best_is_left_out_and_says_so
     for text in (strong, weak):
         api.stored(text)
     question = "pump pressure in bar"
-    answer = api.recalled(question)
+    answer = api.recalled(question, profile="validity")
     assert [hit["memory"]["text"] for hit in answer["results"]] == [strong]
+    assert api.texts(question) == [strong, weak], "where validity changes no order, noise only comes last"
     verdicts, details = recorded(api, answer, "verdict"), recorded(api, answer, "detail")
     assert (verdicts[weak], details[weak]) == ("filtered", "matches less than half as well as the best")
-    assert api.texts(question, mode="dense") == [strong, weak], "a strategy alone keeps all that it found"
-    assert api.texts(question, fusion="rrf") == [strong, weak], "ranks tell nothing of how well"
-    assert set(api.texts(question, sort="time_asc")) == {strong, weak}, "nor is the best first by time"
+    assert api.texts(question, mode="dense", profile="validity") == [strong, weak], (
+        "a strategy alone keeps all"
+    )
+    assert api.texts(question, fusion="rrf", profile="validity") == [strong, weak], (
+        "ranks tell nothing of how well"
+    )
+    assert set(api.texts(question, sort="time_asc", profile="validity")) == {strong, weak}, "nor does time"
+
+
+def test_a_replacement_is_no_noise_where_what_it_replaced_is_none(api: Api) -> None:
+    api.stored("harbour")
+    long = api.stored(
+        "the minutes of the meeting with the port authority mention the harbour once among many other matters"
+    )["id"]
+    assert len(api.texts("harbour", profile="validity")) == 2
+    new = api.stored("velvet zzz")["id"]
+    api.linked(long, new, "EVOLVED_INTO")
+    answer = api.recalled("harbour", profile="validity")
+    assert new in [hit["memory"]["id"] for hit in answer["results"]]
 
 
 # ------------------------------------------------------------------------------------------------------- links
@@ -344,7 +361,15 @@ def test_by_time_alone_what_was_written_nearest_comes_first(api: Api) -> None:
 def test_by_time_alone_a_question_that_names_none_finds_nothing(api: Api) -> None:
     api.stored("anything at all")
     answer = api.recalled("anything at all", mode="temporal")
-    assert answer["outcome"] == {"status": "empty", "reason": "no memory in scope matches"}
+    reason = "the question names no time, or nothing was written near it"
+    assert answer["outcome"] == {"status": "empty", "reason": reason}
+
+
+def test_links_alone_say_when_there_was_nothing_to_start_from(api: Api) -> None:
+    with override_settings(RECALL_EMBEDDER="engines_for_tests.EmbedderThatIsDown"):
+        api.stored("hosting is paid monthly")
+        assert api.recalled("rent of servers", mode="links")["outcome"]["status"] == "partial"
+    assert api.recalled("rent of servers", mode="links")["outcome"]["status"] == "partial", "no vector yet"
 
 
 # ---------------------------------------------------------------------------------------------- what is missing

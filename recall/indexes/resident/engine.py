@@ -64,7 +64,11 @@ class ResidentIndex:
                 with snapshot():
                     workspaces = tuple(workspaces_in(scope))
                     if self._caught_up(workspaces, kept=kept, patient=patient):
-                        yield workspaces
+                        try:
+                            yield workspaces
+                        except Exception:
+                            self._kept.clear()  # whatever failed, it may be what was kept: read it anew
+                            raise
                         return
                 patient = False  # files that were ahead of the last snapshot must not be ahead of the next
 

@@ -21,12 +21,10 @@ from vault.models import EmbeddingModel, Workspace
 
 log = logging.getLogger(__name__)
 
-FILED = (
-    2_000  # rows from which a workspace is kept as files: processes share them, and scan half as much memory
-)
-LONG_TAIL = (
-    20_000  # changes after which a base is read or written anew, or a quarter of its rows if that is more
-)
+# Rows from which a workspace is kept as files: processes share them, and scan half as much memory.
+FILED = 2_000
+# Changes after which a base is read or written anew, or a quarter of its rows if that is more.
+LONG_TAIL = 2_000
 STEP = 1_000
 
 

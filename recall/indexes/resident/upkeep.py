@@ -13,7 +13,8 @@ def behind() -> list[Workspace]:
     return [
         workspace
         for workspace in Workspace.objects.filter(memories__gte=shelf.FILED).order_by("name")
-        if reading.outstanding(workspace.pk, after=files.newest_mark(workspace))
+        if not files.newest_mark(workspace)
+        or reading.outstanding(workspace.pk, after=files.newest_mark(workspace))
         > shelf.long_tail(workspace.memories) // 2
     ]
 
