@@ -48,9 +48,14 @@ def installed() -> Reranker:
     with _making:
         if path not in _made:
             try:
-                _made[path] = import_string(path)()
+                made = import_string(path)()
             except ImportError as error:
                 raise RerankerUnavailable(f"{path}: {error}") from error
+            if not callable(getattr(made, "scores", None)) or not isinstance(
+                getattr(made, "version", None), str
+            ):
+                raise RerankerUnavailable(f"{path} is no reranker: it needs a version and scores")
+            _made[path] = made
         return _made[path]
 
 

@@ -296,6 +296,14 @@ def test_without_one_there_is_no_name_and_no_score() -> None:
         rerankers.scores(QUESTION, TEXTS)
 
 
+@override_settings(RECALL_RERANKER="engines_for_tests.Letters")
+def test_a_class_that_is_no_reranker_is_told_apart(api: Api) -> None:
+    api.stored("the fence is green")
+    answer = api.recalled("fence", rerank=True)
+    (warning,) = [told for told in answer["warnings"] if told["code"] == "rerank_unavailable"]
+    assert "engines_for_tests.Letters is no reranker: it needs a version and scores" in warning["message"]
+
+
 @override_settings(RECALL_RERANKER="recall.rerankers.nowhere.Nothing")
 def test_one_that_cannot_be_imported_is_unavailable() -> None:
     with pytest.raises(RerankerUnavailable, match="nowhere"):

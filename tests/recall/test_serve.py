@@ -264,3 +264,15 @@ def test_a_connection_goes_on_after_a_body_that_was_too_large(house: tuple[Path,
         after = line.getresponse().status
 
     assert (refused.status, told["error"]["code"], after) == (413, "too_large", 200)
+
+
+def test_static_files_are_collected_anew_only_when_they_changed(house: tuple[Path, str]) -> None:
+    folder, _ = house
+    with serving(folder):
+        collected = folder / "static" / "staticfiles.json"
+        first = collected.stat().st_mtime_ns
+    with serving(folder):
+        assert collected.stat().st_mtime_ns == first
+    (folder / "static.collected").write_text("other files")
+    with serving(folder):
+        assert collected.stat().st_mtime_ns > first
