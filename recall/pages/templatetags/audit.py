@@ -6,12 +6,15 @@ Icons and words come in pairs; a colour never speaks alone (static/css/app.css).
 from __future__ import annotations
 
 from django import template
+from django.template.defaultfilters import floatformat
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ledger.domain.instants import DAY, HOUR, MINUTE, SECOND, UnixMs, format_instant
 from recall.pages.charts import spell
+from recall.pages.origins import Part, Source
 
 register = template.Library()
 
@@ -125,3 +128,18 @@ def state_badge(reason: str | None) -> SafeString:
 
 def _badge(word: str, drawing: str, grade: str) -> SafeString:
     return format_html('<span class="badge g-{}">{}{}</span>', grade, icon(drawing), word)
+
+
+@register.simple_tag
+def reason(source: Source) -> SafeString:
+    """Why a strategy found a memory, with ids as links: a tag, for inside a sentence no blank may follow it."""
+    if not source.parts:
+        return format_html("score {}", floatformat(source.score, "-3"))
+    return format_html_join("", "{}", ((_part(part),) for part in source.parts))
+
+
+def _part(part: Part) -> str | SafeString:
+    if not part.is_memory:
+        return part.text
+    link = format_html('<a class="mono" href="{}">{}</a>', reverse("memory", args=[part.text]), part.text)
+    return format_html("{} (hit {})", link, part.position) if part.position else link
