@@ -18,6 +18,7 @@ from django.conf import settings
 
 from recall.embedders import EmbedderUnavailable
 from recall.embedders.chunks import is_past, windows
+from recall.wire import BadAnswer, asked
 
 if TYPE_CHECKING:
     from recall.embedders import Vector, Vectors
@@ -104,6 +105,8 @@ class OpenAICompatible:
         limit = time.monotonic() + self._seconds
         try:
             return self._checked(self._answer(parts, min(limit, until or limit)), len(parts))
+        except BadAnswer as error:
+            raise EmbedderUnavailable(str(error)) from None
         except httpx.TimeoutException:
             if until is not None and until < limit:
                 raise _Late from None
@@ -113,20 +116,8 @@ class OpenAICompatible:
             raise EmbedderUnavailable(f"no answer: {type(error).__name__}") from None
 
     def _answer(self, parts: Sequence[str], limit: float) -> bytes:
-        """The body of the answer. No single wait lasts longer than what is left now; the sum is checked between."""
-        left = max(limit - time.monotonic(), 0.001)
         body = {"model": self._model, "input": list(parts)}
-        with self._client.stream("POST", self._address, json=body, timeout=left) as response:
-            if response.status_code != 200:
-                raise EmbedderUnavailable(f"answered with status {response.status_code}")
-            received = bytearray()
-            for piece in response.iter_bytes():
-                received += piece
-                if time.monotonic() >= limit:
-                    raise httpx.ReadTimeout("the sum of all waits")
-                if len(received) > ANSWER_BYTES:
-                    raise EmbedderUnavailable(f"answered with more than {ANSWER_BYTES} bytes")
-        return bytes(received)
+        return asked(self._client, self._address, body, limit=limit, most=ANSWER_BYTES)
 
     def _checked(self, answer: bytes, count: int) -> list[Vector]:
         try:

@@ -16,6 +16,7 @@ import httpx
 from django.conf import settings
 
 from recall.rerankers import RerankerUnavailable
+from recall.wire import BadAnswer, asked
 
 ROOM = 2000  # characters of a text: with a question about what models of 512 word pieces take, and some refuse more
 QUERY_ROOM = 1000
@@ -43,7 +44,11 @@ class HttpReranker:
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         try:
-            answer = self._answer(self._body(query[:QUERY_ROOM], [text[:ROOM] for text in texts]))
+            body = self._body(query[:QUERY_ROOM], [text[:ROOM] for text in texts])
+            limit = time.monotonic() + self._seconds
+            answer = asked(self._client, self._address, body, limit=limit, most=ANSWER_BYTES)
+        except BadAnswer as error:
+            raise RerankerUnavailable(str(error)) from None
         except httpx.TimeoutException:
             raise RerankerUnavailable(f"no answer within {self._seconds:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -55,21 +60,6 @@ class HttpReranker:
         if self._model:
             return {"model": self._model, "query": query, "documents": texts}
         return {"query": query, "texts": texts, "truncate": True}
-
-    def _answer(self, body: dict[str, Any]) -> bytes:
-        """The body of the answer. No single wait lasts longer than the limit; the sum is checked between."""
-        limit = time.monotonic() + self._seconds
-        with self._client.stream("POST", self._address, json=body, timeout=self._seconds) as response:
-            if response.status_code != 200:
-                raise RerankerUnavailable(f"answered with status {response.status_code}")
-            received = bytearray()
-            for piece in response.iter_bytes():
-                received += piece
-                if time.monotonic() >= limit:
-                    raise httpx.ReadTimeout("the sum of all waits")
-                if len(received) > ANSWER_BYTES:
-                    raise RerankerUnavailable(f"answered with more than {ANSWER_BYTES} bytes")
-        return bytes(received)
 
 
 def _checked(answer: bytes, count: int) -> list[float]:
