@@ -99,6 +99,7 @@ def test_paging_and_filters_go_together(live: Watched) -> None:
     live.page.get_by_label("State").select_option("all")
     live.page.wait_for_url("**state=all*")
     live.page.get_by_role("link", name="Older").click()
+    live.page.wait_for_url("**cursor=*")  # waits until the page that follows is loaded, style sheet and all
     assert "state=all" in live.page.url
     assert is_whole_and_styled(live.page)
 
