@@ -226,7 +226,6 @@ def _trace_json(run: Run) -> dict[str, Any]:
                 "weight": request.strategy_weights.get(name, 1.0),
                 "time_ms": run.strategy_us.get(name, run.timings_us["retrieve"]) / 1000,
             }
-            | ({"exact": not run.approximate} if name == "dense" else {})
             for name, found in run.found.items()
         },
         "stages": [

@@ -54,6 +54,7 @@ class Candidate:
     """A memory that was considered: what each stage found, and in the end its one verdict."""
 
     facts: Facts
+    id: str = field(init=False)
     sightings: dict[str, Sighting] = field(default_factory=dict)
     measured: Measured | None = None
     match: float = 0.0  # the fused score without the signals of links and time
@@ -72,9 +73,8 @@ class Candidate:
     verdict: str = "below_limit"
     detail: str = ""
 
-    @property
-    def id(self) -> str:
-        return self.facts.id
+    def __post_init__(self) -> None:
+        self.id = self.facts.id  # asked for thousands of times in a recall
 
     @property
     def graded(self) -> Validity:
@@ -99,7 +99,6 @@ class Run:
     )
     missing: dict[str, str] = field(default_factory=dict)  # a strategy that could not look, and why
     unembedded: int = 0
-    approximate: bool = False  # vectors were scanned by estimates somewhere: a near one may be left out
     reranked: bool = False
     outside_filters: set[str] = field(default_factory=set)
     warnings: dict[str, str] = field(default_factory=dict)
@@ -247,7 +246,6 @@ def retrieve(run: Run, index: Index) -> None:
     run.found, run.measured = asking.found, asking.measured()
     if looks_by_meaning(question.request.strategies) and not run.missing:
         run.unembedded = index.unembedded(question)
-        run.approximate = index.approximate(question)
 
 
 def await_vector(run: Run) -> Question:
@@ -268,19 +266,19 @@ def await_vector(run: Run) -> Question:
 
 def fuse(run: Run) -> None:
     """One list out of all strategies': by fused score, ties by id; without words, in the order listed."""
-    request = run.question.request
+    request, considered = run.question.request, run.considered
     for strategy, found in run.found.items():
         for rank, sighted in enumerate(found, start=1):
             hit = sighted.found
-            candidate = run.considered.get(hit.facts.id)
+            candidate = considered.get(hit.facts.id)
             if candidate is None:
-                candidate = run.considered[hit.facts.id] = Candidate(hit.facts, pool=hit.pool)
-            reason = said(sighted, run.measured.get(candidate.id, NOTHING_MEASURED))
+                measured = run.measured.get(hit.facts.id)
+                candidate = considered[hit.facts.id] = Candidate(hit.facts, measured=measured, pool=hit.pool)
+            reason = said(sighted, candidate.measured or NOTHING_MEASURED)
             candidate.sightings[strategy] = Sighting(rank, sighted.score, reason)
-    for candidate in run.considered.values():
-        candidate.measured = run.measured.get(candidate.id)
+    weights = request.strategy_weights
+    for candidate in considered.values():
         words, _, cosine = candidate.measured or NOTHING_MEASURED
-        weights = request.strategy_weights
         candidate.match = match_score(ran=run.found, words=words, cosine=cosine, weights=weights)
         candidate.fused = fused_score(
             candidate.sightings,

@@ -230,10 +230,9 @@ def memories_by_id(ids: Sequence[str], workspaces: Iterable[Workspace]) -> dict[
     with connection.cursor() as cursor:
         cursor.execute(_WHOLE, [json.dumps(list(ids))])
         for *row, tags in cursor.fetchall():
-            values = dict(zip(_COLUMNS, row, strict=True))
-            values["archived"] = bool(values["archived"])
-            values["metadata"] = json.loads(values["metadata"])
-            memory = Memory(**values)
+            row[_ARCHIVED] = bool(row[_ARCHIVED])
+            row[_METADATA] = json.loads(row[_METADATA])
+            memory = Memory(*row)  # by place: by name it takes twice as long
             memory.workspace = home[memory.workspace_id]
             memory.tag_names = sorted(json.loads(tags))
             found[memory.id] = memory
@@ -241,6 +240,7 @@ def memories_by_id(ids: Sequence[str], workspaces: Iterable[Workspace]) -> dict[
 
 
 _COLUMNS = [field.attname for field in Memory._meta.concrete_fields]
+_ARCHIVED, _METADATA = _COLUMNS.index("archived"), _COLUMNS.index("metadata")
 _WHOLE = f"""
 SELECT {", ".join(f"m.{name}" for name in _COLUMNS)},
        (SELECT json_group_array(t.tag) FROM vault_memorytag t WHERE t.memory_id = m.seq)

@@ -19,6 +19,7 @@ HOUR: UnixMs = 60 * MINUTE
 DAY: UnixMs = 24 * HOUR
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = datetime(1970, 1, 1)
 EARLIEST: UnixMs = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 LATEST: UnixMs = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
@@ -57,10 +58,8 @@ def check_instant(value: int) -> UnixMs:
 
 def format_instant(at: UnixMs) -> str:
     """Spell an instant as RFC 3339 in UTC with `Z`, with milliseconds only where there are any."""
-    moment = EPOCH + timedelta(milliseconds=at)
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
-    rest = at % 1000
-    return f"{text}.{rest:03d}Z" if rest else f"{text}Z"
+    moment = _NAIVE_EPOCH + timedelta(milliseconds=at)
+    return f"{moment.isoformat(timespec='milliseconds' if at % 1000 else 'seconds')}Z"
 
 
 def utc(at: UnixMs) -> datetime:

@@ -62,13 +62,16 @@ def fused_score(
     `score` is its match and what links and time add to that; `rrf` is its ranks alone.
     """
     if method == "score":
-        return math.fsum([match, *_signalled(sightings, ran, weights)])
+        signalled = _signalled(sightings, ran, weights)
+        return math.fsum([match, *signalled]) if signalled else match
     return math.fsum(weights.get(name, 1.0) / (RRF_K + seen.rank) for name, seen in sightings.items())
 
 
 def _signalled(
     sightings: Mapping[str, Sighting], ran: Collection[str], weights: Mapping[str, float]
 ) -> list[float]:
+    if sightings.keys().isdisjoint(SIGNALS):  # nearly all of them
+        return []
     return [
         weights.get(name, 1.0) * (1.0 if len(ran) == 1 else most) * sightings[name].score
         for name, most in SIGNALS.items()

@@ -137,8 +137,11 @@ def grade(
     by_provenance = _provenance(facts.provenance_class, weights.provenance_boost)
     by_replacement = _superseded(facts, superseded_by, weights)
     by_expiry = None if expiry is None else _expiry(expiry, at, weights)
-    spoken = tuple([j for j in (by_age, by_scope, by_provenance, by_replacement, by_expiry) if j]) + notes
+    spoken = tuple([j for j in (by_age, by_scope, by_provenance, by_replacement, by_expiry, *notes) if j])
     signal = None if by_expiry is None else by_expiry.signal
+    multiplier = 1.0
+    for judgement in spoken:
+        multiplier *= judgement.factor
     return Validity(
         _worst(spoken),
         by_age.factor,
@@ -149,7 +152,7 @@ def grade(
         signal == "expiring_soon",
         signal == "expired",
         expiry,
-        max(math.prod([j.factor for j in spoken]), _SMALLEST),
+        multiplier or _SMALLEST,
         spoken,
     )
 

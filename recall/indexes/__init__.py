@@ -81,10 +81,6 @@ class Index(Protocol):
         """Hold one state of database and index; gives the workspaces of the scope that exist."""
         ...
 
-    def approximate(self, question: Question, /) -> bool:
-        """Whether `dense` may leave out a memory that is as near as those it finds: it scans estimates somewhere."""
-        ...
-
     def unembedded(self, question: Question) -> int:
         """How many memories in scope have no vector yet."""
         ...

@@ -44,9 +44,6 @@ class SqliteIndex:
         with snapshot():
             yield tuple(workspaces_in(scope))
 
-    def approximate(self, _: Question, /) -> bool:
-        return False
-
     def unembedded(self, question: Question) -> int:
         sql = """
         SELECT count(*) FROM vault_memory m

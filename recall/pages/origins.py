@@ -206,7 +206,7 @@ def strategies_of(stored: Stored, rows: Sequence[Mapping[str, Any]]) -> list[Str
 
 
 def _remarks(told: Mapping[str, Any]) -> list[str]:
-    """Whatever else the trace says of a strategy: whether it searched exactly, say."""
+    """Whatever else the trace says of a strategy: older ones told whether it had searched exactly."""
     more = {name: value for name, value in told.items() if name not in ("candidates", "weight", "time_ms")}
     return [_remark(name.replace("_", " "), value) for name, value in more.items()]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,6 +20,7 @@ from recall.domain.validity import Lifts, grade_in_state
 from recall.domain.words import words_of
 from recall.indexes import FALLEN, LINKED, OPEN, Found, Index, Question
 from recall.indexes.resident import ResidentIndex, files, flat, shelf
+from recall.indexes.resident.nearest import Matrix
 from recall.indexes.sqlite import SqliteIndex
 from recall.strategies import NEAR_ENOUGH
 from vault import services, vectors
@@ -328,26 +328,11 @@ class TestResidentFilesAlone(IndexContract):
         return index
 
 
-class TestResidentSketches(IndexContract):
-    """With sketches, of fewer rows than they propose: whoever asks so few must miss none."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def index(cls, world: World, patched: pytest.MonkeyPatch) -> Index:
-        patched.setattr(shelf, "FILED", 40)
-        patched.setattr(flat, "SKETCHED", 100)
-        filled(world)
-        index = ResidentIndex()
-        look(index)
-        assert not index._kept[Workspace.objects.get(name="red").pk].base.vectors.exact
-        return index
-
-
 @pytest.mark.slow
-def test_sketches_find_the_ten_nearest_of_many_in_clusters_and_say_that_they_may_miss_some(
+def test_a_scan_of_bytes_finds_the_nearest_of_many_in_clusters_and_in_their_order(
     world: World, patched: pytest.MonkeyPatch
 ) -> None:
-    """20,000 vectors in 200 clusters, of which a sketch proposes less than a tenth."""
+    """20,000 vectors in 200 clusters, so near each other that their bytes alone would put them in another order."""
     numbers = np.random.default_rng(3)
     centres = numbers.normal(size=(200, world.model.dim)) + 0.5 * numbers.normal(size=world.model.dim)
     drawn = centres[numbers.integers(0, 200, 20_000)] + 0.8 * numbers.normal(size=(20_000, world.model.dim))
@@ -363,23 +348,20 @@ def test_sketches_find_the_ten_nearest_of_many_in_clusters_and_say_that_they_may
             vectors.store(
                 ((seq, made[start + n : start + n + 1]) for n, seq in enumerate(seqs)), model=world.model
             )
-    patched.setattr(shelf, "FILED", 40)
+    patched.setattr(shelf, "FILED", 10**9)
     exact = ResidentIndex()
     look(exact)
-    patched.setattr(flat, "SKETCHED", 100)
-    for path in files.home(Workspace.objects.get(name="red")).glob("generation-*"):
-        shutil.rmtree(path)
-    sketched = ResidentIndex()
-    hits = 0
-    asked = [world.question(workspace="red", limit=10) for _ in range(60)]
-    for n, question in enumerate(asked):
+    assert isinstance(exact._kept[Workspace.objects.get(name="red").pk].base.vectors, Matrix)
+    patched.setattr(shelf, "FILED", 40)
+    filed = ResidentIndex()
+    for n in range(60):
+        question = world.question(workspace="red", limit=(10, 200)[n % 2])
         near = made[n * 300].astype(np.float64) + 0.5 * world.unit()
         question = replace(question, vector=(near / np.linalg.norm(near)).astype(np.float16))
-        nearest = []
-        for index in (exact, sketched):
+        found = []
+        for index in (exact, filed):
             with index.opened(question.scope) as workspaces:
-                question = replace(question, workspaces=workspaces)
-                assert index.approximate(question) is (index is sketched)
-                nearest.append([f.facts.id for f in index.dense(question, floor=-1.0)][:10])
-        hits += len(set(nearest[0]) & set(nearest[1]))
-    assert hits / (10 * len(asked)) >= 0.99
+                seeing = replace(question, workspaces=workspaces)
+                found.append([(f.facts.id, f.score) for f in index.dense(seeing, floor=-1.0)])
+        assert found[0] == found[1]
+    assert isinstance(filed._kept[Workspace.objects.get(name="red").pk].base.vectors, flat.Flat)

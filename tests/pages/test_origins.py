@@ -140,7 +140,7 @@ def test_the_page_tells_what_each_strategy_found_and_what_each_stage_left(
     assert "2 by words, 2 by meaning: 2 memories in all, 1 not current; 1 served." in page
     for line in (
         "Words lexical 2 1",
-        "Meaning dense exact 2 1",
+        "Meaning dense 2 1",
         "Links links 0 1",
         "Retrieve 4 found",
         "Fuse 2 different memories, ordered by score",

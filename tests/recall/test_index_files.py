@@ -180,17 +180,18 @@ def test_damaged_files_are_reported_replaced_and_never_believed(
     assert files.newest(red(), world.model, patient=True) is not None
 
 
+@pytest.mark.parametrize("name", [flat.VECTORS, flat.BYTES, flat.SCALES])
 @pytest.mark.parametrize("place", range(0, 100, 9))
 def test_a_scan_file_that_ends_anywhere_is_not_believed_even_without_its_checksum(
-    world: World, question: Question, place: int
+    world: World, question: Question, place: int, name: str
 ) -> None:
     """As when the disk filled up while its last bytes were written, and nobody noticed."""
     rightly_answered(question)
     folder = generation()
-    path = folder / flat.VECTORS
+    path = folder / name
     os.truncate(path, path.stat().st_size * place // 100)
     manifest = json.loads((folder / files.MANIFEST).read_bytes())
-    manifest["files"][flat.VECTORS] = [path.stat().st_size, files._checksum(path)]
+    manifest["files"][name] = [path.stat().st_size, files._checksum(path)]
     (folder / files.MANIFEST).write_text(json.dumps(manifest))
     assert is_filed(rightly_answered(question))
 

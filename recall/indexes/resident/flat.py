@@ -1,27 +1,26 @@
-"""Vectors in a file that processes share, scanned by faiss: what serves a large workspace.
+"""Vectors in files that processes share: whole ones (half precision), and a byte a dimension for faiss to scan.
 
-Up to `SKETCHED` vectors the scan reads every half-precision vector (exact). Above, it reads one bit a dimension
-(RaBitQ: Gao and Long, 2024) and proposes many more than wanted; their true vectors decide. A sketch depends on its
-vector alone (nothing is trained on the others), so the same vectors give the same proposals, whenever they were
-indexed.
+A scan takes its time for reading, and bytes are half as long as halves. They only propose: how far vector and query lie
+from their bytes says how far a score may lie from the cosine, so that a scan knows what it may have left out, and the
+whole vectors decide. Whatever the size of a workspace, the answer is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 from numpy.typing import NDArray
 
-from recall.indexes.resident.nearest import ROUNDING, Half, Proposed, Scan
+from recall.indexes.resident.nearest import BLOCK, ROUNDING, Half, Proposed, Scan
 
-SKETCHED = 250_000
-OVERSAMPLED = 32  # of a million real vectors, .995 of the nearest ten were among the proposals; with 16, .989
-QUERY_BITS = 4  # a fifth faster than 8 on a million, and as good
-SKETCH_ERROR = 0.1  # three standard deviations of a sketch's estimate at 384 dimensions
-VECTORS, SKETCHES = "vectors.faiss", "sketches.faiss"
+CODES = 127  # the bytes reach from -127 to 127
+DOUBTED = 5  # how many times what is wanted a scan fetches: some lie nearer than their bytes say
+HEADER = 128  # bytes of an .npy file before its array
+VECTORS, BYTES, SCALES = "vectors.npy", "bytes.faiss", "scales.npy"
 
 
 def _faiss() -> Any:
@@ -31,76 +30,106 @@ def _faiss() -> Any:
     return faiss
 
 
-def write(folder: Path, blocks: Iterable[NDArray[np.float32]], *, dim: int) -> None:
-    """Write the scan files of vectors that come in blocks, in the order of their owners."""
+def write(folder: Path, blocks: Iterable[NDArray[np.float16]], *, count: int, dim: int) -> None:
+    """Write the files of `count` vectors that come in blocks, in the order of their owners."""
     faiss = _faiss()
-    full = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-    sketch = faiss.IndexRaBitQ(dim, faiss.METRIC_INNER_PRODUCT)
-    sketch.train(np.zeros((1, dim), np.float32))
-    for block in blocks:
-        full.add(block)
-        sketch.add(block)
+    highest = np.zeros(dim, np.float32)
+    with (folder / VECTORS).open(
+        "wb"
+    ) as file:  # not through a map, which ends the process where the disk is full
+        header = header_data_from_array_1_0(np.empty((0, dim), np.float16))
+        write_array_header_1_0(file, {**header, "shape": (count, dim)})
+        for block in blocks:
+            file.write(block.tobytes())
+            highest = np.maximum(highest, np.abs(block.astype(np.float32)).max(axis=0, initial=0))
+    halves = _halves(folder)
+    scales = np.where(highest > 0, highest / CODES, 1).astype(np.float32)
+    codes = faiss.IndexScalarQuantizer(
+        dim, faiss.ScalarQuantizer.QT_8bit_direct_signed, faiss.METRIC_INNER_PRODUCT
+    )
+    furthest = longest = 0.0
+    for start in range(0, len(halves), BLOCK):
+        block = halves[start : start + BLOCK].astype(np.float32)
+        code = np.rint(block / scales)
+        away = np.linalg.norm(block.astype(np.float64) - code.astype(np.float64) * scales, axis=1)
+        furthest = max(furthest, float(away.max()))
+        longest = max(longest, float(np.linalg.norm(code, axis=1).max()))
+        codes.add(code)
+    np.save(folder / SCALES, np.array([*scales, furthest, longest]))
     try:
-        faiss.write_index(full, str(folder / VECTORS))
-        if full.ntotal > SKETCHED:
-            faiss.write_index(sketch, str(folder / SKETCHES))
+        faiss.write_index(codes, str(folder / BYTES))
     except RuntimeError as error:  # faiss knows no other: the disk is full, say
         raise OSError(str(error)) from error
 
 
+def _halves(folder: Path) -> NDArray[np.float16]:
+    empty = (folder / VECTORS).stat().st_size <= HEADER
+    return np.asarray(
+        np.load(folder / VECTORS, mmap_mode=None if empty else "r")
+    )  # no bytes cannot be mapped
+
+
+class Asked(NamedTuple):
+    """A query as bytes; what one of their product counts as a cosine, and how far that may lie from the true one."""
+
+    code: NDArray[np.float32]
+    unit: float
+    slack: float  # by Cauchy and Schwarz
+
+
 class Flat:
-    """The scan files, mapped; raises RuntimeError where they are not what was written."""
+    """The files, mapped; raises RuntimeError where they are not what was written."""
 
     def __init__(self, folder: Path, owners: NDArray[np.int32]) -> None:
         faiss = _faiss()
         self._owners = owners
-        self._full = faiss.read_index(str(folder / VECTORS), faiss.IO_FLAG_MMAP_IFC)
-        sketches = folder / SKETCHES
-        self._sketch = faiss.read_index(str(sketches), faiss.IO_FLAG_MMAP_IFC) if sketches.exists() else None
-        if self._full.ntotal != len(owners) or (self._sketch and self._sketch.ntotal != len(owners)):
+        self._halves = _halves(folder)
+        self._codes = faiss.read_index(str(folder / BYTES), faiss.IO_FLAG_MMAP_IFC)
+        told = np.load(folder / SCALES)
+        if not len(owners) == len(self._halves) == self._codes.ntotal or len(told) != self._codes.d + 2:
             raise RuntimeError(f"{folder.name} holds another number of vectors than of owners")
-        self.exact = self._sketch is None
-        self.slack = ROUNDING if self.exact else SKETCH_ERROR
-        self._halves = self._mapped_halves(faiss)
+        self._scales, self._furthest, self._longest = told[:-2], float(told[-2]), float(told[-1])
         self._one_each = bool((owners == np.arange(len(owners))).all())
-
-    def _mapped_halves(self, faiss: Any) -> NDArray[np.float16]:
-        codes, count = self._full.codes, len(self._owners)
-        if not count:
-            return np.empty((0, self._full.d), np.float16)
-        halves: NDArray[np.float16] = faiss.rev_swig_ptr(codes.data(), codes.size()).view(np.float16)
-        return halves.reshape(count, -1)
 
     @property
     def owners(self) -> NDArray[np.int32]:
         return self._owners
 
+    def _asked(self, query: Half) -> Asked:
+        whole = query.astype(np.float64)
+        weighed = whole * self._scales
+        unit = float(np.abs(weighed).max(initial=0)) / CODES or 1.0
+        code = np.rint(weighed / unit)
+        by_query = float(np.linalg.norm(weighed - code * unit)) * self._longest
+        by_vector = float(np.linalg.norm(whole)) * self._furthest
+        return Asked(code.astype(np.float32)[None], unit, by_query + by_vector + ROUNDING)
+
     def scan(self, query: Half) -> Scan:
         faiss = _faiss()
-        asked = query.astype(np.float32)[None]
+        asked, unit, slack = self._asked(query)
 
         def propose(eligible: NDArray[np.bool_], k: int) -> Proposed:
             among = eligible[: len(self.owners)] if self._one_each else eligible[self.owners]
             count = int(np.count_nonzero(among))
-            wanted = k if self._sketch is None else k * OVERSAMPLED
+            wanted = k * DOUBTED
             if count <= wanted:  # to look at them is less work than to scan for them
                 return Proposed(np.flatnonzero(among), None)
-            selector = None
+            how = None
             if count < len(among):
                 bits = np.packbits(among, bitorder="little")
-                selector = faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(bits))
-            if self._sketch is None:
-                index, how = self._full, faiss.SearchParameters(sel=selector)
-            else:
-                index, how = self._sketch, faiss.RaBitQSearchParameters(sel=selector, qb=QUERY_BITS)
-            scores, places = index.search(asked, wanted, params=how)
-            return Proposed(places[0], float(scores[0, -1]))
+                how = faiss.SearchParameters(sel=faiss.IDSelectorBitmap(len(among), faiss.swig_ptr(bits)))
+            (scores,), (places,) = self._codes.search(asked, wanted, params=how)
+            cosines = scores.astype(np.float64) * unit
+            certain = float(cosines[k - 1]) - slack  # what the first k reach
+            if cosines[-1] + slack < certain:
+                return Proposed(places[cosines + slack >= certain], certain)
+            return Proposed(places, float(cosines[-1]) + slack)
 
         return propose
 
     def above(self, query: Half, floor: float) -> NDArray[np.int64]:
-        _faiss()
-        _, _, places = self._full.range_search(query.astype(np.float32)[None], floor - ROUNDING)
+        asked, unit, slack = self._asked(query)
+        _, _, places = self._codes.range_search(asked, (floor - slack) / unit)
         return np.sort(places)
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,8 +2,8 @@
 
 Vectors are half-precision, and so is the query. The product of two halves is a multiple of 2^-48, so a sum of some
 hundreds of them fits a double without rounding: the cosine of a pair is exact, the same in whatever order, block or
-thread it was summed. The scan (single precision) only proposes, and proves that it left nothing out: what it did not
-propose lies below its last proposal, give or take `slack`.
+thread it was summed. The scan (single precision, or bytes) only proposes, and proves that it left nothing out: it knows
+below which cosine everything lies that it did not propose.
 """
 
 from __future__ import annotations
@@ -31,23 +31,17 @@ class Near(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """Places of vectors that a scan proposes, and what it takes the last one's cosine for; None: it proposes all."""
+    """Places of vectors that a scan proposes; what it left out has a cosine of `bound` at the most (None: nothing)."""
 
     places: NDArray[np.int64]
-    last: float | None
+    bound: float | None
 
 
 Scan = Callable[[NDArray[np.bool_], int], Proposed]
 
 
 class Vectors(Protocol):
-    """The vectors of a segment, each of one row; a row may have several (chunks) or none.
-
-    `slack` is how far a scan's score may lie from the cosine, `exact` whether that is a bound and not an estimate.
-    """
-
-    slack: float
-    exact: bool
+    """The vectors of a segment, each of one row; a row may have several (chunks) or none."""
 
     @property
     def owners(self) -> NDArray[np.int32]:
@@ -81,7 +75,7 @@ def nearest(
 
 
 class Attempt(NamedTuple):
-    """What one scan gave: whatever it left out lies below `bound`; `complete`: it left out nothing above the floor."""
+    """What one scan gave: what it left out lies at `bound` or below; `complete`: nothing above the floor."""
 
     near: Near
     bound: float
@@ -91,19 +85,13 @@ class Attempt(NamedTuple):
 def attempt(
     vectors: Vectors, scan: Scan, query: Half, *, eligible: NDArray[np.bool_], fetch: int, floor: float
 ) -> Attempt:
-    """The rows among some proposals, none below `floor`, and what that says of the rest.
-
-    An estimate says nothing certain of the rest: what it proposed is taken for all there is above its last.
-    """
+    """The rows among some proposals, none below `floor`, and what that says of the rest."""
     proposed = scan(eligible, fetch)
     near = best_of_each_row(vectors, proposed.places, query)
     near = near.where(near.cosines >= floor)
-    if proposed.last is None:
+    if proposed.bound is None:
         return Attempt(near, floor, complete=True)
-    bound = proposed.last + vectors.slack
-    if not vectors.exact:
-        return Attempt(near, -1.0, complete=bound < floor)
-    return Attempt(near, bound, complete=bound < floor)
+    return Attempt(near, proposed.bound, complete=proposed.bound < floor)
 
 
 def within(vectors: Vectors, query: Half, *, floor: float) -> Near:
@@ -143,9 +131,6 @@ def best(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
 class Matrix:
     """Vectors in memory that may grow: every cosine is computed."""
 
-    slack = ROUNDING
-    exact = True
-
     def __init__(self, dim: int) -> None:
         self._vectors = np.empty((0, dim), np.float32)  # what is half-precision is single-precision too
         self._owners = np.empty(0, np.int32)
@@ -176,7 +161,7 @@ class Matrix:
             if len(places) <= k:
                 return Proposed(places, None)
             chosen = places[best(scores[places], k)]
-            return Proposed(chosen, float(scores[chosen[-1]]))
+            return Proposed(chosen, float(scores[chosen[-1]]) + ROUNDING)
 
         return propose
 

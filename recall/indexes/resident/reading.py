@@ -10,6 +10,7 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
+from ledger.domain.hashchain import GENESIS
 from ledger.queries import head
 from recall.indexes.resident import postings
 from recall.indexes.resident.postings import Postings
@@ -80,21 +81,25 @@ def moment(workspace_id: int) -> Moment:
     return Moment(*head(), *newest_change(workspace_id))
 
 
-def is_of_this_history(then: Moment) -> bool:
-    """Whether this database was once in that state: what was derived from it then may be brought up to date.
+def moment_after(then: Moment, workspace_id: int) -> tuple[Moment, bool]:
+    """The present state, and whether this database was once in the other one: what was derived from it then may be
+    brought up to date. One query: every recall asks it of every workspace.
 
     The ledger must have had that head. Vectors leave no event there, so the memory that had changed last must have kept
     that change, or had a later one.
     """
     sql = """
-    SELECT (SELECT hash FROM ledger_contextevent WHERE seq = %s),
-           (SELECT seq FROM vault_change WHERE memory_id = %s)
+    WITH head AS (SELECT seq, hash FROM ledger_contextevent ORDER BY seq DESC LIMIT 1),
+         newest AS (SELECT seq, memory_id FROM vault_change WHERE workspace_id = %s ORDER BY seq DESC LIMIT 1)
+    SELECT (SELECT seq FROM head), (SELECT hash FROM head), (SELECT seq FROM newest), (SELECT memory_id FROM newest),
+           (SELECT hash FROM ledger_contextevent WHERE seq = %s), (SELECT seq FROM vault_change WHERE memory_id = %s)
     """
     with connection.cursor() as cursor:
-        cursor.execute(sql, [then.ledger_seq, then.changed])
-        hash_, change = cursor.fetchone()
-    same_ledger = then.ledger_seq == 0 or hash_ == then.ledger_hash
-    return same_ledger and (then.watermark == 0 or (change is not None and change >= then.watermark))
+        cursor.execute(sql, [workspace_id, then.ledger_seq, then.changed])
+        seq, hash_, newest, changed, hash_then, change = cursor.fetchone()
+    same_ledger = then.ledger_seq == 0 or hash_then == then.ledger_hash
+    same_history = same_ledger and (then.watermark == 0 or (change is not None and change >= then.watermark))
+    return Moment(seq or 0, hash_ or GENESIS, newest or 0, changed or 0), same_history
 
 
 def everything(workspace_id: int, *, model_id: int) -> Everything:

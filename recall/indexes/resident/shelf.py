@@ -112,9 +112,9 @@ class Shelf:
         Raises Ahead if `patient`.
         """
         self.workspace = workspace
-        now = reading.moment(self.workspace.pk)
+        now, same_history = reading.moment_after(self._then, self.workspace.pk)
         present = now.watermark
-        if not self._leads_to(present) or self._is_worth_reading_anew(present):
+        if not same_history or self.watermark > present or self._is_worth_reading_anew(present):
             self._read(patient=patient)
         while self.watermark < present:
             changed = reading.changes(
@@ -129,9 +129,6 @@ class Shelf:
                 self._take(change)
             self.watermark = changed[-1].change
         self._then = now
-
-    def _leads_to(self, present: int) -> bool:
-        return self.watermark <= present and reading.is_of_this_history(self._then)
 
     def _is_worth_reading_anew(self, present: int) -> bool:
         """The tail is too long; or half as long, and somebody wrote newer files."""

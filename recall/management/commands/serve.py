@@ -11,8 +11,13 @@ import socket
 import threading
 import time
 from argparse import ArgumentParser
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from django.conf import settings
@@ -33,11 +38,72 @@ CHECKPOINT_SECONDS = 2
 log = logging.getLogger(__name__)
 
 
+class LastInFirstOut(ThreadPoolExecutor):
+    """Threads, of which the one that rested last works next: its database connection still holds the pages that the
+    last request read, where the connection of another would have to read them again."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)  # never starts a thread itself
+        self._most = most
+        self._lock = threading.Lock()
+        self._resting: list[SimpleQueue[Callable[[], None] | None]] = []
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._started = 0
+        self._ending = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        job = partial(_fulfil, future, fn, args, kwargs)
+        with self._lock:
+            if self._ending:
+                raise RuntimeError("no work is taken on while the server ends")
+            if self._resting:
+                self._resting.pop().put(job)
+            elif self._started < self._most:
+                self._started += 1
+                threading.Thread(target=self._work, args=(job,), name="request", daemon=True).start()
+            else:
+                self._waiting.append(job)
+        return future
+
+    def _work(self, job: Callable[[], None] | None) -> None:
+        given: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        while job is not None:
+            job()
+            with self._lock:
+                if self._waiting:
+                    job = self._waiting.popleft()
+                    continue
+                if self._ending:
+                    return
+                self._resting.append(given)
+            job = given.get()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002  the signature
+        """Take nothing more on; what is under way ends by itself."""
+        with self._lock:
+            self._ending = True
+            while self._resting:
+                self._resting.pop().put(None)
+
+
+def _fulfil(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(fn(*args, **kwargs))
+    except BaseException as error:  # as the standard library's executors do: whoever asked is told
+        future.set_exception(error)
+
+
 class QuietWorker(ThreadWorker):
     """Answers what never becomes a request as every other error is answered, and logs no part of it.
 
     gunicorn would answer HTML, and write the request line to the log, where the question of an agent may stand.
     """
+
+    def get_thread_pool(self) -> LastInFirstOut:
+        return LastInFirstOut(self.cfg.threads)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
         status, code, message = 400, "malformed", "this is not an HTTP request that the server understands"
