@@ -213,9 +213,13 @@ RATE_LIMIT_PER_MINUTE = whole_number("RECALL_RATE_LIMIT", 6000)
 GUARDS = [  # tables that are written once; the database refuses to change them (ledger/triggers.py)
     "ledger.triggers.EVENTS",
     "ledger.triggers.TOMBSTONES",
+    "ledger.triggers.SUPERSESSIONS",
+    "ledger.triggers.OPERATIONS",
     "recall.guards.RECORDS",
     "recall.guards.HITS",
 ]
+LEDGER_SUPERSESSION_HOOKS: list[str] = []  # who is told, in the transaction, which events' standing changed
+OUTBOX_HANDLERS: dict[str, str] = {}  # what delivers each kind of outbox entry
 LEDGER_WITNESSES = ["recall.queries.witnessed_heads"]  # who remembers heads of the ledger, as (seq, hash)
 RECALL_INDEXES = {
     "resident": "recall.indexes.resident.ResidentIndex",
