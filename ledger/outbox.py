@@ -6,13 +6,17 @@ A handler is named in settings.OUTBOX_HANDLERS by the kind of entry; it answers 
 from __future__ import annotations
 
 import logging
+import os
 import random
+import secrets
+import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.utils.module_loading import import_string
 
 from ledger.domain import outbox as rules
@@ -24,6 +28,7 @@ log = logging.getLogger(__name__)
 
 IDLE: UnixMs = SECOND  # how often an empty queue is looked at
 LONGEST_REST: UnixMs = 30 * SECOND  # between attempts, while the bank does not answer
+GIVE_UP_AFTER = 10  # attempts in a row that failed, for a worker that runs once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class DeliveryFailed(Exception):
 
 
 Handler: TypeAlias = Callable[[OutboxEntry], Delivered]
+Clock: TypeAlias = Callable[[], UnixMs]
 
 
 def claim(*, at: UnixMs, lease_ms: UnixMs, token: str) -> OutboxEntry | None:
@@ -109,14 +115,9 @@ def _take(id_: int, *, seen: Waiting, until: UnixMs, token: str) -> bool:
         return bool(cursor.rowcount == 1)
 
 
-def deliver_one(
-    *, at: UnixMs, clock: Callable[[], UnixMs], lease_ms: UnixMs, token: str
-) -> OutboxEntry | None:
-    """Claim one entry, deliver it and settle it; None where nothing was due.
-
-    The clock is read again when the handler is done: a wait begins then.
-    """
-    entry = claim(at=at, lease_ms=lease_ms, token=token)
+def deliver_one(*, clock: Clock, lease_ms: UnixMs, token: str) -> OutboxEntry | None:
+    """Claim one entry, deliver it and settle it; the entry as it stands then, or None where nothing was due."""
+    entry = claim(at=clock(), lease_ms=lease_ms, token=token)
     if entry is None:
         return None
     try:
@@ -131,6 +132,66 @@ def deliver_one(
     else:
         _settle_success(entry, delivered, at=clock())
     return entry
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker did. `gave_up` says that it ended because the bank did not answer."""
+
+    delivered: int = 0
+    failed: int = 0
+    postponed: int = 0
+    gave_up: bool = False
+
+
+def run(
+    stop: threading.Event,
+    *,
+    clock: Clock,
+    lease_ms: UnixMs,
+    once: bool = False,
+    told: Callable[[OutboxEntry], object] | None = None,
+) -> Tally:
+    """Deliver until told to stop, or with `once` until nothing is due. What has begun is finished first.
+
+    Where attempt after attempt fails it rests for longer and longer, so that a bank that is down is not beaten;
+    with `once` it gives up. A database that does not answer ends nothing: leases see to what was under way.
+    """
+    tally, in_a_row = Tally(), 0
+    token = f"{socket.gethostname()[:24]}:{os.getpid()}:{secrets.token_hex(8)}"
+    while not stop.is_set():
+        try:
+            entry = deliver_one(clock=clock, lease_ms=lease_ms, token=token)
+        except DatabaseError as error:
+            log.warning("the outbox waits for the database: %s", error)
+            connection.close()
+            in_a_row += 1
+        else:
+            if entry is None:
+                if once:
+                    break
+                stop.wait(IDLE / SECOND)
+                continue
+            if told is not None:
+                told(entry)
+            in_a_row = in_a_row + 1 if _counted(tally, entry) == rules.PENDING else 0
+        if in_a_row and once and in_a_row >= GIVE_UP_AFTER:
+            tally.gave_up = True
+            break
+        if in_a_row and not once:
+            stop.wait(min(rules.backoff(in_a_row, jitter=random.random()), LONGEST_REST) / SECOND)  # noqa: S311
+    connection.close()
+    return tally
+
+
+def _counted(tally: Tally, entry: OutboxEntry) -> str:
+    if entry.state == rules.DELIVERED:
+        tally.delivered += 1
+    elif entry.state == rules.FAILED:
+        tally.failed += 1
+    else:
+        tally.postponed += 1
+    return entry.state
 
 
 def _settle_success(entry: OutboxEntry, delivered: Delivered, *, at: UnixMs) -> None:

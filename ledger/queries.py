@@ -6,6 +6,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db import connection
@@ -31,11 +32,15 @@ def head() -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a walk over the whole chain found."""
+    """What a walk over the whole ledger found.
+
+    `keyed_from` is the first event whose hash was made with the key; None where none was.
+    """
 
     events: int
     head_hash: str
     first_broken: hashchain.Break | None
+    keyed_from: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -43,28 +48,57 @@ class Verification:
 
 
 def verify(*, progress: Callable[[int], object] | None = None) -> Verification:
-    """Walk the chain from the first event to the last, in constant memory, past every head that somebody recorded.
+    """Walk the chain from the first event to the last, in constant memory.
 
-    The chain alone cannot show that its tail was cut off; settings.LEDGER_WITNESSES names who remembers heads.
+    On the way it passes every head that somebody recorded, because the chain alone cannot show that its tail was cut
+    off (settings.LEDGER_WITNESSES names who remembers heads), and every supersession, which must be what an event
+    says. Events that are written meanwhile are left for the next time.
     """
-    events, head_hash = 0, hashchain.GENESIS
-    witnesses = _witnesses()
-    witness = next(witnesses, None)
-    for step in hashchain.first_break(_links()):
+    witnesses, end = _Beside(_witnesses()), head()[0]
+    established, voided = _Beside(_established(end)), _Beside(_voided(end))
+    count, head_hash, keyed_from = 0, hashchain.GENESIS, None
+    for step in hashchain.first_break(_links(end), key=settings.LEDGER_KEY):
         if isinstance(step, hashchain.Break):
-            return Verification(events, head_hash, step)
-        events, head_hash = events + 1, step.hash
-        while witness is not None and witness[0] == step.seq:
-            if witness[1] != step.hash:
-                reason = "it is not the event that was the head when something was recalled"
-                return Verification(events, head_hash, hashchain.Break(step.seq, step.id, reason))
-            witness = next(witnesses, None)
-        if progress is not None and events % 1000 == 0:
+            return Verification(count, head_hash, step, keyed_from)
+        link = step.link
+        count, head_hash = count + 1, link.hash
+        if step.keyed and keyed_from is None:
+            keyed_from = link.seq
+        reason = _disowned(link, witnesses.of(link.seq)) or chain.contradiction(
+            _said_by(link),
+            at=link.metadata["recorded_at"],
+            stored=established.of(link.seq),
+            voided=voided.of(link.seq),
+        )
+        if reason:
+            return Verification(count, head_hash, hashchain.Break(link.seq, link.id, reason), keyed_from)
+        if progress is not None and count % 1000 == 0:
             progress(1000)
-    if witness is not None:
-        reason = f"the ledger ends before event {witness[0]}, which was its head when something was recalled"
-        return Verification(events, head_hash, hashchain.Break(events + 1, "", reason))
-    return Verification(events, head_hash, None)
+    return Verification(count, head_hash, _cut_off(count, witnesses), keyed_from)
+
+
+Row = TypeVar("Row")
+
+
+class _Beside(Generic[Row]):
+    """Rows in order of seq, read beside a walk in that order and never all at once."""
+
+    def __init__(self, rows: Iterator[tuple[int, Row]]) -> None:
+        self._rows = rows
+        self._waiting = next(rows, None)
+
+    def of(self, seq: int) -> list[Row]:
+        """Those of this seq; the walk has passed those before it."""
+        found = []
+        while self._waiting is not None and self._waiting[0] <= seq:
+            if self._waiting[0] == seq:
+                found.append(self._waiting[1])
+            self._waiting = next(self._rows, None)
+        return found
+
+    @property
+    def next_seq(self) -> int | None:
+        return None if self._waiting is None else self._waiting[0]
 
 
 def _witnesses() -> Iterator[tuple[int, str]]:
@@ -72,19 +106,104 @@ def _witnesses() -> Iterator[tuple[int, str]]:
     return heapq.merge(*(import_string(path)() for path in settings.LEDGER_WITNESSES))
 
 
-def _links() -> Iterator[hashchain.Link]:
-    buried: set[object] = set(Tombstone.objects.values_list("event_id", flat=True))
-    for event in ContextEvent.objects.order_by("seq").iterator(chunk_size=1000):
-        yield hashchain.Link(
-            seq=event.seq,
-            id=event.id,
-            metadata=event.chained_metadata,
-            payload=None if event.erased else (event.salt or "", event.text, event.before, event.after),
-            payload_hash=event.payload_hash,
-            prev_hash=event.prev_hash,
-            hash=event.hash,
-            erased=event.id in buried,
-        )
+def _disowned(link: hashchain.Link, heads: list[str]) -> str:
+    if all(witness == link.hash for witness in heads):
+        return ""
+    return "it is not the event that was the head when something was recalled"
+
+
+def _cut_off(count: int, witnesses: _Beside[str]) -> hashchain.Break | None:
+    """What shows that events after the last one are gone: a recorded head, or a row that cites one of them."""
+    if witnesses.next_seq is not None:
+        reason = f"the ledger ends before event {witnesses.next_seq}, which was its head when something was recalled"
+        return hashchain.Break(count + 1, "", reason)
+    with connection.cursor() as cursor:
+        for relation in ContextEvent._meta.related_objects:
+            table, column = relation.related_model._meta.db_table, relation.field.column
+            cursor.execute(
+                f"SELECT r.{column} FROM {table} r LEFT JOIN ledger_contextevent e ON e.id = r.{column} "
+                f"WHERE r.{column} IS NOT NULL AND e.id IS NULL LIMIT 1"
+            )
+            if (orphan := cursor.fetchone()) is not None:
+                reason = f"the ledger ends before it, but {table} cites it"
+                return hashchain.Break(count + 1, orphan[0], reason)
+    return None
+
+
+PAGE = 2_000  # events that are read at once
+
+
+def _links(end: int) -> Iterator[hashchain.Link]:
+    tombstones = Tombstone.objects.order_by("event__seq").values_list("event__seq", "event_id")
+    buried = _Beside(tombstones.iterator(chunk_size=PAGE))
+    for event in _events(end):
+        yield _link(event, erased=bool(buried.of(event.seq)))
+
+
+def _events(end: int) -> Iterator[ContextEvent]:
+    """Page by page: one long reading would keep the write-ahead log from being moved."""
+    seq = None
+    while True:
+        rows = ContextEvent.objects.order_by("seq").filter(seq__lte=end)
+        page = list((rows if seq is None else rows.filter(seq__gt=seq))[:PAGE])
+        if not page:
+            return
+        yield from page
+        seq = page[-1].seq
+
+
+def _link(event: ContextEvent, *, erased: bool) -> hashchain.Link:
+    return hashchain.Link(
+        seq=event.seq,
+        id=event.id,
+        metadata=event.chained_metadata,
+        payload=None if event.erased else (event.salt or "", event.text, event.before, event.after),
+        payload_hash=event.payload_hash,
+        prev_hash=event.prev_hash,
+        hash=event.hash,
+        erased=erased,
+    )
+
+
+def newest_link() -> hashchain.Link | None:
+    """The newest event as the chain sees it; None for an empty ledger."""
+    newest = ContextEvent.objects.order_by("-seq").first()
+    return None if newest is None else _link(newest, erased=newest.erased)
+
+
+def _said_by(link: hashchain.Link) -> chain.Establishes | chain.Voids | None:
+    told = link.metadata
+    if told["kind"] not in events.DELIVERED:
+        return None
+    return chain.said_by(
+        told["kind"],
+        id=link.id,
+        subject_id=told["subject_id"],
+        object_id=told["object_id"],
+        metadata=json.loads(told["metadata"]),
+    )
+
+
+def _established(end: int) -> Iterator[tuple[int, Edge]]:
+    """Each supersession with the seq of the event that established it, in that order."""
+    return _edges_by("event__seq", end)
+
+
+def _voided(end: int) -> Iterator[tuple[int, Edge]]:
+    """Each voided supersession with the seq of the event that undid it, in that order."""
+    return _edges_by("voided_by__seq", end)
+
+
+def _edges_by(seq: str, end: int) -> Iterator[tuple[int, Edge]]:
+    rows = Supersession.objects.filter(**{f"{seq}__lte": end}).order_by(seq)
+    columns = "old_id", "new_id", "event_id", "created_at", "voided_by_id", "voided_at"
+    for place, *edge in rows.values_list(seq, *columns).iterator(chunk_size=PAGE):
+        yield place, Edge(*edge)
+
+
+def edge_of(row: Supersession) -> Edge:
+    """A stored supersession as the rules see it."""
+    return Edge(row.old_id, row.new_id, row.event_id, row.created_at, row.voided_by_id, row.voided_at)
 
 
 # ---------------------------------------------------------------------------------------------- chains
@@ -205,10 +324,7 @@ def chain_of(event_id: str) -> Chain:
     about = ContextEvent.objects.filter(kind__in=events.CORRECTIONS, subject_id__in=shown)
     return Chain(
         events=tuple(ContextEvent.objects.filter(id__in=shown).order_by("seq")),
-        edges=tuple(
-            Edge(row.old_id, row.new_id, row.event_id, row.created_at, row.voided_by_id, row.voided_at)
-            for row in rows
-        ),
+        edges=tuple(map(edge_of, rows)),
         corrections=tuple(about.order_by("seq")[:MAX_CHAIN]),
         truncated=len(ids) > MAX_CHAIN,
     )

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from django.conf import settings
@@ -39,6 +40,7 @@ def append_events(events: Sequence[NewEvent], *, at: UnixMs) -> list[ContextEven
     """
     assert connection.in_atomic_block, "append_events writes beside what happened, in one transaction"
     _lock_chain()
+    _require_fitting_key(settings.LEDGER_KEY)
     seq, prev_hash = head()
     rows = []
     for event in events:
@@ -48,6 +50,20 @@ def append_events(events: Sequence[NewEvent], *, at: UnixMs) -> list[ContextEven
         rows.append(row)
     ContextEvent.objects.bulk_create(rows, batch_size=500)
     return rows
+
+
+@lru_cache(maxsize=1)  # once in a process: this is asked before every write
+def _require_fitting_key(key: bytes | None) -> None:
+    """Refuse to go on with a ledger under another key than its newest event has: nobody could verify it then."""
+    newest = queries.newest_link()
+    made = None if newest is None else hashchain.made_with(newest, key)
+    if newest is None or made is not None:
+        return
+    raise Unavailable(
+        f"the ledger's newest event ({newest.id}) was not written with the key that is set here, or was changed",
+        code="ledger_key_mismatch",
+        hint="set RECALL_LEDGER_KEY as it was, then run manage.py verify_ledger",
+    )
 
 
 def _lock_chain() -> None:
@@ -89,7 +105,11 @@ def _row(event: NewEvent, *, seq: int, prev_hash: str, at: UnixMs) -> ContextEve
         salt=row.salt or "", text=row.text, before=row.before, after=row.after
     )
     row.hash = hashchain.event_hash(
-        seq=seq, metadata=row.chained_metadata, payload_hash=row.payload_hash, prev_hash=prev_hash
+        seq=seq,
+        metadata=row.chained_metadata,
+        payload_hash=row.payload_hash,
+        prev_hash=prev_hash,
+        key=settings.LEDGER_KEY,
     )
     return row
 

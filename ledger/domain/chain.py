@@ -116,3 +116,28 @@ def said_by(
             return Establishes(subject_id, metadata.get(SUCCESSOR, ""))
         return Voids(object_id)
     return None
+
+
+def contradiction(
+    said: Establishes | Voids | None, *, at: UnixMs, stored: Iterable[Edge], voided: Iterable[Edge]
+) -> str:
+    """Why the table of supersessions is not what an event of that instant says; empty where it is.
+
+    `stored` are the rows that cite the event as what established them, `voided` those that cite it as what undid them.
+    """
+    stored, voided = list(stored), list(voided)
+    wanted = [(said.old, said.new, at)] if isinstance(said, Establishes) else []
+    if [(edge.old, edge.new, edge.created_at) for edge in stored] != wanted:
+        return _told("supersession", wanted=bool(wanted), stored=bool(stored))
+    undone = [(said.event_id, at)] if isinstance(said, Voids) else []
+    if [(edge.event_id, edge.voided_at) for edge in voided] != undone:
+        return _told("voided supersession", wanted=bool(undone), stored=bool(voided))
+    return ""
+
+
+def _told(what: str, *, wanted: bool, stored: bool) -> str:
+    if not stored:
+        return f"the {what} that it states is missing from the table of supersessions"
+    if not wanted:
+        return f"a {what} cites it that it does not state"
+    return f"the {what} that it states was changed in the table of supersessions"
