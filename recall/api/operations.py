@@ -21,6 +21,7 @@ from recall import embedders
 from recall.answers import event_json
 from recall.api.access import caller_of
 from recall.api.arguments import ANY, WHOLE, paged_links, query_of
+from recall.banks import BankUnavailable, installed_bank
 from recall.domain.state import Anchor
 from recall.paging import page_of, parse_cursor, parse_limit
 from recall.queries import quality
@@ -93,8 +94,18 @@ def embedder_part() -> dict[str, Any]:
         return {"ok": False, "reason": str(error)}
 
 
+def bank_part() -> dict[str, Any]:
+    """The memory bank. Without it context cannot be searched, and says so, and waits to be delivered: that is ready."""
+    bank = installed_bank()
+    try:
+        bank.check()
+    except BankUnavailable as error:
+        return {"ok": False, "bank": bank.name, "code": error.code, "reason": error.reason}
+    return {"ok": True, "bank": bank.name}
+
+
 def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's signature
-    """Database, ledger guards, index and embedder, each with a reason when it is not ready."""
+    """Database, ledger guards, index, embedder and bank, each with a reason when it is not ready."""
     parts: dict[str, Any] = {}
     try:
         head()
@@ -106,9 +117,10 @@ def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's sign
         )
         parts["index"] = {"ok": True, "engine": installed_index().version}
         parts["embedder"] = embedder_part()
+        parts["bank"] = bank_part()
     except DatabaseError as error:
         parts["database"] = {"ok": False, "reason": str(error)}
-    ready = all(part["ok"] for name, part in parts.items() if name != "embedder")
+    ready = all(part["ok"] for name, part in parts.items() if name not in ("embedder", "bank"))
     return JsonResponse(
         {"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503
     )

@@ -9,6 +9,7 @@ from vault.domain.values import check_unicode
 
 GENERAL_TAG = "life-scope:general"  # of context about no item: nothing is ever delivered untagged
 ITEM_TAG_PREFIX = "life-item:"
+RESERVED_TAGS = (ITEM_TAG_PREFIX, "life-scope:")  # prefixes that no caller's tag may have
 MAX_ITEM_ID = 256
 
 
