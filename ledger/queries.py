@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 from django.utils.module_loading import import_string
 
 from ledger.domain import chain, events, hashchain, outbox
@@ -304,7 +304,25 @@ def _head(walk: chain.Walk, found: tuple[str, bool]) -> Head:
 
 
 def chain_of(event_id: str) -> Chain:
-    """Everything that supersessions connect with an event, in either direction, in three queries."""
+    """Everything that supersessions connect with an event, in either direction.
+
+    A correction that stands in no chain (a link, a note, a restore) shows the chain that it speaks about.
+    """
+    ids = _connected(event_id)
+    while len(ids) == 1 and (subject := _subject_of_correction(ids[0])):
+        ids = _connected(subject)
+    shown = ids[:MAX_CHAIN]
+    rows = Supersession.objects.filter(old__in=shown, new__in=shown).order_by("created_at", "event_id")
+    about = ContextEvent.objects.filter(kind__in=events.CORRECTIONS, subject_id__in=shown)
+    return Chain(
+        events=tuple(ContextEvent.objects.filter(id__in=shown).order_by("seq")),
+        edges=tuple(map(edge_of, rows)),
+        corrections=tuple(about.order_by("seq")[:MAX_CHAIN]),
+        truncated=len(ids) > MAX_CHAIN,
+    )
+
+
+def _connected(event_id: str) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -318,16 +336,12 @@ def chain_of(event_id: str) -> Chain:
             """,
             {"ids": json.dumps([event_id])},
         )
-        ids = [row[0] for row in cursor.fetchall()]
-    shown = ids[:MAX_CHAIN]
-    rows = Supersession.objects.filter(old__in=shown, new__in=shown).order_by("created_at", "event_id")
-    about = ContextEvent.objects.filter(kind__in=events.CORRECTIONS, subject_id__in=shown)
-    return Chain(
-        events=tuple(ContextEvent.objects.filter(id__in=shown).order_by("seq")),
-        edges=tuple(map(edge_of, rows)),
-        corrections=tuple(about.order_by("seq")[:MAX_CHAIN]),
-        truncated=len(ids) > MAX_CHAIN,
-    )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _subject_of_correction(event_id: str) -> str | None:
+    corrections = ContextEvent.objects.filter(id=event_id, kind__in=events.CORRECTIONS)
+    return corrections.values_list("subject_id", flat=True).first()
 
 
 def event(event_id: str, workspaces: Workspaces) -> ContextEvent:
@@ -370,9 +384,10 @@ def coverage(*, workspaces: Workspaces, item_id: str | None = None) -> Coverage:
         rows = rows.filter(workspace__in=workspaces)
     if item_id is not None:
         rows = rows.filter(item_id=item_id)
+    succeeded = Supersession.objects.effective().filter(old=OuterRef("id"))
     told = rows.aggregate(
         events=Count("seq"),
-        superseded=Count("seq", filter=Q(successions__isnull=False, successions__voided_by__isnull=True)),
+        superseded=Count("seq", filter=Exists(succeeded)),
         first=Min("occurred_at"),
         last=Max("occurred_at"),
     )

@@ -443,7 +443,7 @@ def preview(
         refusals.append(refusal)
     row = _row(_correction(plan, reason=reason, actor=actor, at=at), seq=0, prev_hash="", at=at)
     row.id = THIS
-    before = queries.chain_of(target.id)
+    before = queries.chain_of(plan.subject_id)
     return Preview(
         chain_before=before,
         chain_after=before if refusals else _chain_after(plan, before, correction=row, at=at),
@@ -490,12 +490,7 @@ def _correctable(target_id: str, *, readable: Readable | None, writable: Readabl
 
 
 def _planned(
-    target: ContextEvent,
-    *,
-    kind: str,
-    text: str | None,
-    reason: str,
-    successor: str | None,
+    target: ContextEvent, *, kind: str, text: str | None, reason: str, successor: str | None
 ) -> _Plan:
     if kind not in CORRECTION_KINDS:
         raise Invalid(f"kind must be one of {', '.join(CORRECTION_KINDS)}", field="kind")
@@ -509,28 +504,33 @@ def _planned(
         raise Invalid("a link needs the successor", field="successor", code="required")
     if kind == "restore":
         return _planned_restore(target)
-    plan = _Plan(target, CORRECTION_KINDS[kind], text, subject_id=target.id)
-    if kind == "annotate":
-        return replace(plan, text=text or reason)
-    refusals: list[Refused | None] = [_second_successor(target.id, field=None)]
-    if successor is None:
-        plan = replace(
-            plan, establishes=(target.id, THIS), text=None if kind == "retract" else text or reason
+    if successor is not None:
+        return _planned_successor(
+            _Plan(target, CORRECTION_KINDS[kind], text, subject_id=target.id), successor
         )
-        return replace(plan, refusals=tuple(filter(None, refusals)))
-    other = _successor(successor, target=target)
+    spoken = None if kind == "retract" else text or reason
+    plan = _Plan(target, CORRECTION_KINDS[kind], spoken, subject_id=target.id)
+    if kind == "annotate":
+        return plan
+    refusal = _second_successor(target.id, field=None)
+    return replace(plan, establishes=(target.id, THIS), refusals=(refusal,) if refusal else ())
+
+
+def _planned_successor(plan: _Plan, successor: str) -> _Plan:
+    target, other = plan.target, _successor(successor, target=plan.target)
     if other is None:
         unknown = f"no context event {successor} in this workspace"
         return replace(plan, refusals=(Unprocessable(unknown, field="successor", code="unknown_event"),))
+    found: list[Refused | None] = [_second_successor(target.id, field=None)]
     if other.item_id != target.item_id:
-        refusals.append(Unprocessable(_OTHER_ITEM.format(other.id), field="successor", code="other_item"))
-    refusals.append(_cycle(target.id, other.id))
+        found.append(Unprocessable(_OTHER_ITEM.format(other.id), field="successor", code="other_item"))
+    found.append(_cycle(target.id, other.id))
     older = f"{other.id} was recorded before the event whose place it would take"
     return replace(
         plan,
         object_id=other.id,
         establishes=(target.id, other.id),
-        refusals=tuple(filter(None, refusals)),
+        refusals=tuple(refusal for refusal in found if refusal is not None),
         warnings=(("successor_is_older", older),) if other.seq < target.seq else (),
     )
 
@@ -564,7 +564,7 @@ def _planned_restore(target: ContextEvent) -> _Plan:
             object_id=target.id,
             establishes=(undone.old_id, undone.new_id),
             metadata={chain.EFFECT: chain.REINSTATED, chain.SUCCESSOR: undone.new_id},
-            refusals=tuple(filter(None, refusals)),
+            refusals=tuple(refusal for refusal in refusals if refusal is not None),
         )
     if row is None:
         return replace(plan, refusals=(_nothing_to_restore(target),))
