@@ -16,7 +16,7 @@ from recall.indexes import Question
 from recall.pipeline import run
 from recall.services import embedding, erase, installed_index
 from vault.domain.access import Reach, Scope
-from vault.domain.values import MAX_TEXT_BYTES
+from vault.domain.values import MAX_TAGS, MAX_TEXT_BYTES
 from vault.models import Memory
 from vault.services import Caller, remember
 
@@ -79,7 +79,9 @@ def _fields(note: Note) -> dict[str, Any]:
     return {
         "text": _fitting(note.text),
         "workspace": note.workspace,
-        "tags": list(note.tags),
+        "tags": list(
+            note.tags[:MAX_TAGS]
+        ),  # an event may have as many besides the first, which is its item's
         "created_at": note.occurred_at,
         "source_event_id": note.event_id,
         "external_id": note.document_id,
