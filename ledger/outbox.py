@@ -180,7 +180,6 @@ def run(
             break
         if in_a_row and not once:
             stop.wait(min(rules.backoff(in_a_row, jitter=random.random()), LONGEST_REST) / SECOND)  # noqa: S311
-    connection.close()
     return tally
 
 

@@ -312,7 +312,9 @@ def chain_of(event_id: str) -> Chain:
     while len(ids) == 1 and (subject := _subject_of_correction(ids[0])):
         ids = _connected(subject)
     shown = ids[:MAX_CHAIN]
-    rows = Supersession.objects.filter(old__in=shown, new__in=shown).order_by("created_at", "event_id")
+    rows = Supersession.objects.filter(old__id__in=shown, new__id__in=shown).order_by(
+        "created_at", "event_id"
+    )
     about = ContextEvent.objects.filter(kind__in=events.CORRECTIONS, subject_id__in=shown)
     return Chain(
         events=tuple(ContextEvent.objects.filter(id__in=shown).order_by("seq")),

@@ -87,7 +87,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='outboxentry',
-            index=models.Index(fields=['state', 'id'], name='outbox_state'),
+            index=models.Index(fields=['workspace', 'state', 'id'], name='outbox_state'),
         ),
         migrations.AddConstraint(
             model_name='supersession',

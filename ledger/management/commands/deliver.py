@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from ledger import outbox, queries
 from ledger.clock import now_ms
@@ -67,7 +67,10 @@ class Command(BaseCommand):
 
 def _deliver(stop: threading.Event, *, workers: int, once: bool) -> list[Tally]:
     def work(_: int) -> Tally:
-        return outbox.run(stop, clock=now_ms, lease_ms=settings.OUTBOX_LEASE_MS, once=once)
+        try:
+            return outbox.run(stop, clock=now_ms, lease_ms=settings.OUTBOX_LEASE_MS, once=once)
+        finally:
+            connection.close()  # this thread's own
 
     if workers == 1:
         return [work(0)]
