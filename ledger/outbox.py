@@ -67,7 +67,7 @@ def claim(*, at: UnixMs, lease_ms: UnixMs, token: str) -> OutboxEntry | None:
 
     A conditional UPDATE decides between workers: whoever comes second changes no row, and looks for the next.
     """
-    kinds = sorted(set(settings.OUTBOX_HANDLERS) - set(OutboxPause.objects.values_list("kind", flat=True)))
+    kinds = _going()
     if not kinds:
         return None
     while (found := _soonest(kinds, at=at)) is not None:
@@ -150,9 +150,9 @@ def run(
     clock: Clock,
     lease_ms: UnixMs,
     once: bool = False,
-    told: Callable[[OutboxEntry], object] | None = None,
 ) -> Tally:
-    """Deliver until told to stop, or with `once` until nothing is due. What has begun is finished first.
+    """Deliver until told to stop, or with `once` until nothing is due and no other worker is at it (nor killed: its
+    lease is waited for). What has begun is finished first.
 
     Where attempt after attempt fails it rests for longer and longer, so that a bank that is down is not beaten;
     with `once` it gives up. A database that does not answer ends nothing: leases see to what was under way.
@@ -162,18 +162,16 @@ def run(
     while not stop.is_set():
         try:
             entry = deliver_one(clock=clock, lease_ms=lease_ms, token=token)
+            if entry is None and once and not _others_deliver():
+                break
         except DatabaseError as error:
             log.warning("the outbox waits for the database: %s", error)
             connection.close()
             in_a_row += 1
         else:
             if entry is None:
-                if once:
-                    break
                 stop.wait(IDLE / SECOND)
                 continue
-            if told is not None:
-                told(entry)
             in_a_row = in_a_row + 1 if _counted(tally, entry) == rules.PENDING else 0
         if in_a_row and once and in_a_row >= GIVE_UP_AFTER:
             tally.gave_up = True
@@ -181,6 +179,15 @@ def run(
         if in_a_row and not once:
             stop.wait(min(rules.backoff(in_a_row, jitter=random.random()), LONGEST_REST) / SECOND)  # noqa: S311
     return tally
+
+
+def _others_deliver() -> bool:
+    return OutboxEntry.objects.filter(state=rules.DELIVERING, kind__in=_going()).exists()
+
+
+def _going() -> list[str]:
+    """The kinds that somebody handles and that are not paused."""
+    return sorted(set(settings.OUTBOX_HANDLERS) - set(OutboxPause.objects.values_list("kind", flat=True)))
 
 
 def _counted(tally: Tally, entry: OutboxEntry) -> str:
