@@ -227,6 +227,7 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
     "ledger.triggers.OPERATIONS",
     "recall.guards.RECORDS",
     "recall.guards.HITS",
+    "recall.guards.EVENTS",
 ]
 LEDGER_KEY = _ledger_key()
 LEDGER_SUPERSESSION_HOOKS: list[str] = []  # who is told, in the transaction, which events' standing changed
