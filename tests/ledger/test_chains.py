@@ -131,8 +131,9 @@ def test_a_cycle_that_was_written_behind_the_services_ends_every_walk_at_the_sam
 # ---- coverage
 
 
-def test_coverage_counts_events_in_the_ledger_and_never_memories(now: UnixMs, remember: Any) -> None:
-    remember("a memory")
+def test_coverage_counts_events_in_the_ledger_and_never_memories(
+    now: UnixMs, memory_event: ContextEvent
+) -> None:
     old = add_context(
         NewContext("old", workspace="red", item_id="i", occurred_at=now - 50), key="1", actor=SYSTEM, at=now
     )

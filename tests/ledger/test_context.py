@@ -283,12 +283,8 @@ def test_an_event_about_another_item_is_refused(add: Add) -> None:
     assert add("about none either", item_id=None, supersedes=about_none.event_id).created
 
 
-def test_a_change_of_a_memory_cannot_be_superseded(
-    add: Add, remember: Callable[..., Any], now: UnixMs
-) -> None:
-    memory = remember("a memory")
-    changed = ContextEvent.objects.get(subject_id=memory.id)
-    refusal = _refused(lambda: add(item_id=None, supersedes=changed.id))
+def test_a_change_of_a_memory_cannot_be_superseded(add: Add, memory_event: ContextEvent) -> None:
+    refusal = _refused(lambda: add(item_id=None, supersedes=memory_event.id))
     assert (refusal.status, refusal.code) == (422, "unknown_event")
 
 

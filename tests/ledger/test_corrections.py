@@ -276,9 +276,8 @@ def test_an_event_outside_the_callers_reach_answers_like_an_unknown_one(add: Add
     assert isinstance(read_only, Forbidden)
 
 
-def test_a_change_of_a_memory_is_not_corrected_here(correct: Correct, remember: Callable[..., Any]) -> None:
-    changed = ContextEvent.objects.get(subject_id=remember("a memory").id)
-    assert _refusal(lambda: correct(changed.id, "retract")).code == "not_correctable"
+def test_a_change_of_a_memory_is_not_corrected_here(correct: Correct, memory_event: ContextEvent) -> None:
+    assert _refusal(lambda: correct(memory_event.id, "retract")).code == "not_correctable"
 
 
 def test_a_correction_with_a_key_is_made_once(add: Add, correct: Correct) -> None:

@@ -181,7 +181,10 @@ def test_workers_at_once_deliver_each_entry_exactly_once_while_none_is_killed(
     stop, tallies = threading.Event(), []
 
     def work() -> None:
-        tallies.append(run(stop, clock=clock, lease_ms=LEASE, once=True))
+        try:
+            tallies.append(run(stop, clock=clock, lease_ms=LEASE, once=True))
+        finally:
+            connection.close()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
