@@ -128,7 +128,6 @@ def document_id_of(event_id: str) -> str:
 def note_of(event: ContextEvent) -> Note:
     """An event as it is delivered: its text says what it supersedes, and it is never untagged."""
     named = queries.named_in(event)
-    own = GENERAL_TAG if event.item_id is None else item_tag(event.item_id)
     told = {
         "source_event_id": event.id,
         "kind": event.kind,
@@ -142,15 +141,18 @@ def note_of(event: ContextEvent) -> Note:
         context=event.reason,
         item_id=event.item_id,
         occurrence=event.occurrence,
-        # A tag in our own form would put the note under another item.
-        tags=(own, *(tag for tag in _tags_of(event) if not tag.startswith(RESERVED_TAGS))),
+        tags=tags_of(event),
         occurred_at=event.occurred_at,
         metadata={name: value for name, value in told.items() if value},
     )
 
 
-def _tags_of(event: ContextEvent) -> tuple[str, ...]:
-    return tags_in(event.values_of_metadata) if event.kind == CONTEXT_ADDED else ()
+def tags_of(event: ContextEvent) -> tuple[str, ...]:
+    """Its item's tag first, or the one of context about no item; then the caller's."""
+    own = GENERAL_TAG if event.item_id is None else item_tag(event.item_id)
+    given = tags_in(event.values_of_metadata) if event.kind == CONTEXT_ADDED else ()
+    # A tag in our own form would put the note under another item.
+    return (own, *(tag for tag in given if not tag.startswith(RESERVED_TAGS)))
 
 
 def deliver(entry: OutboxEntry) -> Delivered:
