@@ -175,8 +175,8 @@ def test_several_workers_in_one_process_empty_the_queue_and_tell_their_rate(hous
 
 def test_a_worker_ends_with_the_process_that_started_it(house: House) -> None:
     start = (
-        "import subprocess, sys, time\n"
-        "child = subprocess.Popen(sys.argv[1:], stderr=subprocess.DEVNULL)\n"
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([*sys.argv[1:], str(os.getpid())], stderr=subprocess.DEVNULL)\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -194,6 +194,10 @@ def test_a_worker_ends_with_the_process_that_started_it(house: House) -> None:
     parent.kill()
     parent.communicate()
     house.wait_for(lambda: not _runs(child), seconds=20)
+
+
+def test_a_worker_whose_parent_was_gone_before_it_began_ends_at_once(house: House) -> None:
+    assert house.manage("deliver", "--with-parent", "999999999", env=house.env, timeout=30).returncode == 0
 
 
 def _runs(pid: int) -> bool:

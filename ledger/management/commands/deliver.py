@@ -28,7 +28,10 @@ class Command(BaseCommand):
         )
         parser.add_argument("--workers", type=int, default=1, help="how many deliver at once (default 1)")
         parser.add_argument(
-            "--with-parent", action="store_true", help="end when the process that started this one has ended"
+            "--with-parent",
+            type=int,
+            metavar="PID",
+            help="end when the process that started this one, which has this id, has ended",
         )
 
     def handle(self, **options: Any) -> None:
@@ -43,8 +46,10 @@ class Command(BaseCommand):
         stop = threading.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop.set())
-        if options["with_parent"]:
-            threading.Thread(target=_end_with_parent, args=(stop, os.getppid()), daemon=True).start()
+        if options["with_parent"] is not None:
+            threading.Thread(
+                target=_end_with_parent, args=(stop, options["with_parent"]), daemon=True
+            ).start()
         began = time.monotonic()
         tallies = _deliver(stop, workers=options["workers"], once=options["once"])
         self._tell(tallies, seconds=time.monotonic() - began, once=options["once"])

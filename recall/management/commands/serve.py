@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -82,7 +83,13 @@ class DeliveryBeside:
 
     def follow(self) -> None:
         """Start it, and start it again when it has ended. Never returns before `end`."""
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "deliver", "--with-parent"]
+        command = [
+            sys.executable,
+            str(settings.BASE_DIR / "manage.py"),
+            "deliver",
+            "--with-parent",
+            str(os.getpid()),
+        ]
         with (Path(settings.DATA_DIR) / "delivery.lock").open("w") as claim:
             while not self._claimed(claim.fileno()):
                 if self._ending.wait(LOOK_SECONDS):
