@@ -21,7 +21,9 @@ from hypothesis import settings as hypothesis_settings
 
 from ledger import triggers
 from ledger.domain.actors import Actor
+from ledger.domain.context import NewContext
 from ledger.domain.instants import UnixMs, parse_instant
+from ledger.services import add_context
 from recall import banks
 from vault import services
 from vault.domain.access import Reach
@@ -95,6 +97,17 @@ def remember(db: None, caller: Caller, now: UnixMs) -> Callable[..., Memory]:
         return services.remember({"text": text, **fields}, caller=by, at=at, reason=reason).memory
 
     return stored
+
+
+@pytest.fixture
+def event_in(db: None, caller: Caller, now: UnixMs) -> Callable[..., str]:
+    """`event_in("red")`: the id of a context event of that workspace."""
+
+    def recorded(workspace: str = "", text: str = "Tom is ill", **fields: Any) -> str:
+        new = NewContext(text, workspace=workspace, **fields)
+        return add_context(new, key=secrets.token_hex(8), actor=caller.actor, at=now).event_id
+
+    return recorded
 
 
 @pytest.fixture
