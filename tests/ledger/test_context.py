@@ -249,6 +249,19 @@ def test_a_superseding_event_takes_the_place_of_the_old_one(add: Add) -> None:
     assert (row.old_id, row.new_id, row.event_id) == (old.event_id, new.event_id, new.event_id)
 
 
+def test_a_clock_that_stepped_back_changes_neither_the_chain_nor_the_order(add: Add, now: UnixMs) -> None:
+    old = add("old")
+    new = add("new", supersedes=old.event_id, at=now - 10**8)
+    newest = add("newest", supersedes=new.event_id, at=now - 10**9)
+    assert queries.heads_of([old.event_id])[old.event_id].id == newest.event_id
+    assert [event.id for event in queries.chain_of(old.event_id).events] == [
+        old.event_id,
+        new.event_id,
+        newest.event_id,
+    ]
+    assert verify().ok
+
+
 def test_an_event_that_was_superseded_already_is_refused_and_the_head_is_named(add: Add) -> None:
     first = add("1")
     second = add("2", supersedes=first.event_id)

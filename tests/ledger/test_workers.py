@@ -26,7 +26,7 @@ from ledger.domain.actors import SYSTEM
 from ledger.services import NewContext, add_context
 with transaction.atomic():
     for n in range({events}):
-        add_context(NewContext(f"a rationale {{n}}"), key=f"key {{n}}", actor=SYSTEM, at=now_ms())
+        add_context(NewContext(f"a rationale {{n}}"), key=f"key {{n}}", actor=SYSTEM, at=now_ms() + {ahead})
 """
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,8 +41,9 @@ class House:
     manage: Manage
     env: dict[str, str]
 
-    def add(self, events: int) -> None:
-        written = self.manage("shell", "--no-imports", "-c", WRITE.format(events=events), env=self.env)
+    def add(self, events: int, *, ahead_ms: int = 0) -> None:
+        write = WRITE.format(events=events, ahead=ahead_ms)
+        written = self.manage("shell", "--no-imports", "-c", write, env=self.env)
         assert written.returncode == 0, written.stderr
 
     def asked(self, sql: str) -> list[tuple[object, ...]]:
@@ -163,6 +164,13 @@ def test_a_worker_outlives_a_database_that_another_process_locks(house: House) -
         locker.close()
     assert "the outbox waits for the database: database is locked" in told
     assert set(house.lines("done").values()) == {1}
+
+
+def test_a_worker_whose_clock_is_behind_that_of_the_writer_delivers_all_the_same(house: House) -> None:
+    house.add(5, ahead_ms=10 * 3_600_000)
+    done = house.manage("deliver", "--once", env=house.env)
+    assert done.returncode == 0, done.stderr
+    assert _states(house) == {"delivered": 5}
 
 
 def test_several_workers_in_one_process_empty_the_queue_and_tell_their_rate(house: House) -> None:
