@@ -173,6 +173,18 @@ def test_an_entry_of_a_kind_that_nobody_handles_waits(add: Add, bank: Bank, now:
     assert add().id == getattr(claim(at=now, lease_ms=LEASE, token="t"), "id", None)
 
 
+@pytest.mark.parametrize("attempts", [0, 1, 9])
+@pytest.mark.parametrize("wait", [-DAY, -1, 0, 1, HOUR, DAY, DAY + 1, 400 * DAY])
+def test_the_claim_takes_exactly_what_the_rules_call_due(
+    bank: Bank, now: UnixMs, attempts: int, wait: int
+) -> None:
+    OutboxEntry.objects.create(
+        kind="context", attempts=attempts, next_attempt_at=now + wait, created_at=now, state="pending"
+    )
+    taken = claim(at=now, lease_ms=LEASE, token="t") is not None
+    assert taken == rules.due(rules.Waiting(attempts, now + wait), at=now)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_workers_at_once_deliver_each_entry_exactly_once_while_none_is_killed(
     add: Add, bank: Bank, clock: Clock

@@ -134,17 +134,20 @@ def test_two_workers_on_one_queue_share_it_and_deliver_each_once(house: House) -
     assert tokens == [(1,)]
 
 
-def test_a_worker_that_is_terminated_finishes_what_it_has_begun_and_nothing_more(house: House) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_is_terminated_finishes_what_it_has_begun_and_nothing_more(
+    house: House, workers: int
+) -> None:
     house.add(20)
-    with house.delivering(FILE_BANK_SECONDS="0.7") as worker:
-        house.wait_for(lambda: bool(house.lines("begun")))
+    with house.delivering("--workers", str(workers), FILE_BANK_SECONDS="0.7") as worker:
+        house.wait_for(lambda: len(house.lines("begun")) == workers)
         worker.terminate()
         _, told = worker.communicate(timeout=20)
     assert worker.returncode == 0
     assert house.lines("done") == house.lines("begun")
-    assert _states(house) == {"delivered": 1, "pending": 19}
-    assert "Delivered 1 in" in told
-    assert "19 wait, 0 failed for good" in told
+    assert _states(house) == {"delivered": workers, "pending": 20 - workers}
+    assert f"Delivered {workers} in" in told
+    assert f"{20 - workers} wait, 0 failed for good" in told
 
 
 def test_a_worker_outlives_a_database_that_another_process_locks(house: House) -> None:
