@@ -170,7 +170,7 @@ def _check(looked: _Looked, recalled: Sequence[Recalled], *, reach: Reach) -> No
         candidate = _candidate(
             one, source, facts.get(one.memory_id or ""), place=place, workspace=query.workspace
         )
-        fault = fault_of(one.tags, source, query=query, sees_all=reach.sees_all)
+        fault = fault_of(one.tags, source, merged=one.merged, query=query, sees_all=reach.sees_all)
         if fault is None:
             looked.found.append(_Seen(candidate, one, source))
         else:

@@ -76,6 +76,7 @@ class Result:
     mentioned_at: UnixMs | None
     occurred_start: UnixMs | None
     score: float | None
+    type: str | None = None
 
 
 class Hindsight:
@@ -254,6 +255,7 @@ def _result(entry: Any) -> Result:
         mentioned_at=_instant(entry, "mentioned_at"),
         occurred_start=_instant(entry, "occurred_start"),
         score=_number(scores.get("final")) if isinstance(scores, dict) else None,
+        type=_optional(entry, "type"),
     )
 
 

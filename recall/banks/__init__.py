@@ -93,6 +93,7 @@ class Recalled:
     metadata: Mapping[str, str]
     score: float | None
     memory_id: str | None
+    merged: bool = False  # the bank made it out of several memories, of whichever items
 
 
 class Bank(Protocol):

@@ -152,6 +152,7 @@ def recalled(result: Result) -> Recalled:
         metadata=result.metadata,
         score=result.score,
         memory_id=result.id,
+        merged=result.type == "observation",
     )
 
 

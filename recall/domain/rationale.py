@@ -2,8 +2,8 @@
 
 A bank is asked for the right memories and is not believed: each one is checked against the ledger.
 
-1. About an item: a memory without its tag, with another item's tag besides (a merged observation), or from an event
-   about another item is out of scope. So is one from an event of another workspace than the bank's.
+1. About an item: a memory without its tag, with another item's tag besides, merged by the bank out of several, or
+   from an event about another item is out of scope. So is one from an event of another workspace than the bank's.
 2. The text of an erased event is not shown, whoever still has it.
 3. Without an event of the ledger that the caller may read, nobody knows whose a memory is: only who may read
    everything gets it, as an interpretation.
@@ -68,11 +68,13 @@ class Source:
         return self.kind == CONTEXT_ADDED or (self.kind == CORRECTION_SUPERSEDE and not self.object_id)
 
 
-def fault_of(tags: Sequence[str], source: Source | None, *, query: Query, sees_all: bool) -> Fault | None:
+def fault_of(
+    tags: Sequence[str], source: Source | None, *, merged: bool, query: Query, sees_all: bool
+) -> Fault | None:
     """Why a recalled memory is not shown; None where it is. Without a `source` the caller can read no such event."""
     if isinstance(query, ItemQuery):
         about = {tag for tag in tags if tag.startswith(ITEM_TAG_PREFIX)}
-        if about != set(query.tags) or (source is not None and source.item_id != query.item_id):
+        if merged or about != set(query.tags) or (source is not None and source.item_id != query.item_id):
             return "scope_violation"
     if source is None:
         return None if sees_all else "untraced"
