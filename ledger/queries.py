@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 from django.utils.module_loading import import_string
 
-from ledger.domain import hashchain
-from ledger.models import ContextEvent, Tombstone
+from ledger.domain import chain, events, hashchain, outbox
+from ledger.domain.chain import Edge
+from ledger.domain.instants import UnixMs
+from ledger.domain.refusals import NotFound
+from ledger.models import ContextEvent, Operation, OutboxEntry, OutboxPause, Supersession, Tombstone
+
+Workspaces = Sequence[str] | None  # None: every one there is
 
 
 def head() -> tuple[int, str]:
@@ -24,11 +32,15 @@ def head() -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a walk over the whole chain found."""
+    """What a walk over the whole ledger found.
+
+    `keyed_from` is the first event whose hash was made with the key; None where none was.
+    """
 
     events: int
     head_hash: str
     first_broken: hashchain.Break | None
+    keyed_from: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -36,28 +48,57 @@ class Verification:
 
 
 def verify(*, progress: Callable[[int], object] | None = None) -> Verification:
-    """Walk the chain from the first event to the last, in constant memory, past every head that somebody recorded.
+    """Walk the chain from the first event to the last, in constant memory.
 
-    The chain alone cannot show that its tail was cut off; settings.LEDGER_WITNESSES names who remembers heads.
+    On the way it passes every head that somebody recorded, because the chain alone cannot show that its tail was cut
+    off (settings.LEDGER_WITNESSES names who remembers heads), and every supersession, which must be what an event
+    says. Events that are written meanwhile are left for the next time.
     """
-    events, head_hash = 0, hashchain.GENESIS
-    witnesses = _witnesses()
-    witness = next(witnesses, None)
-    for step in hashchain.first_break(_links()):
+    witnesses, end = _Beside(_witnesses()), head()[0]
+    established, voided = _Beside(_established(end)), _Beside(_voided(end))
+    count, head_hash, keyed_from = 0, hashchain.GENESIS, None
+    for step in hashchain.first_break(_links(end), key=settings.LEDGER_KEY):
         if isinstance(step, hashchain.Break):
-            return Verification(events, head_hash, step)
-        events, head_hash = events + 1, step.hash
-        while witness is not None and witness[0] == step.seq:
-            if witness[1] != step.hash:
-                reason = "it is not the event that was the head when something was recalled"
-                return Verification(events, head_hash, hashchain.Break(step.seq, step.id, reason))
-            witness = next(witnesses, None)
-        if progress is not None and events % 1000 == 0:
+            return Verification(count, head_hash, step, keyed_from)
+        link = step.link
+        count, head_hash = count + 1, link.hash
+        if step.keyed and keyed_from is None:
+            keyed_from = link.seq
+        reason = _disowned(link, witnesses.of(link.seq)) or chain.contradiction(
+            _said_by(link),
+            at=link.metadata["recorded_at"],
+            stored=established.of(link.seq),
+            voided=voided.of(link.seq),
+        )
+        if reason:
+            return Verification(count, head_hash, hashchain.Break(link.seq, link.id, reason), keyed_from)
+        if progress is not None and count % 1000 == 0:
             progress(1000)
-    if witness is not None:
-        reason = f"the ledger ends before event {witness[0]}, which was its head when something was recalled"
-        return Verification(events, head_hash, hashchain.Break(events + 1, "", reason))
-    return Verification(events, head_hash, None)
+    return Verification(count, head_hash, _cut_off(count, witnesses), keyed_from)
+
+
+Row = TypeVar("Row")
+
+
+class _Beside(Generic[Row]):
+    """Rows in order of seq, read beside a walk in that order and never all at once."""
+
+    def __init__(self, rows: Iterator[tuple[int, Row]]) -> None:
+        self._rows = rows
+        self._waiting = next(rows, None)
+
+    def of(self, seq: int) -> list[Row]:
+        """Those of this seq; the walk has passed those before it."""
+        found = []
+        while self._waiting is not None and self._waiting[0] <= seq:
+            if self._waiting[0] == seq:
+                found.append(self._waiting[1])
+            self._waiting = next(self._rows, None)
+        return found
+
+    @property
+    def next_seq(self) -> int | None:
+        return None if self._waiting is None else self._waiting[0]
 
 
 def _witnesses() -> Iterator[tuple[int, str]]:
@@ -65,16 +106,399 @@ def _witnesses() -> Iterator[tuple[int, str]]:
     return heapq.merge(*(import_string(path)() for path in settings.LEDGER_WITNESSES))
 
 
-def _links() -> Iterator[hashchain.Link]:
-    buried: set[object] = set(Tombstone.objects.values_list("event_id", flat=True))
-    for event in ContextEvent.objects.order_by("seq").iterator(chunk_size=1000):
-        yield hashchain.Link(
-            seq=event.seq,
-            id=event.id,
-            metadata=event.chained_metadata,
-            payload=None if event.erased else (event.salt or "", event.text, event.before, event.after),
-            payload_hash=event.payload_hash,
-            prev_hash=event.prev_hash,
-            hash=event.hash,
-            erased=event.id in buried,
+def _disowned(link: hashchain.Link, heads: list[str]) -> str:
+    if all(witness == link.hash for witness in heads):
+        return ""
+    return "it is not the event that was the head when something was recalled"
+
+
+def _cut_off(count: int, witnesses: _Beside[str]) -> hashchain.Break | None:
+    """What shows that events after the last one are gone: a recorded head, or a row that cites one of them."""
+    if witnesses.next_seq is not None:
+        reason = f"the ledger ends before event {witnesses.next_seq}, which was its head when something was recalled"
+        return hashchain.Break(count + 1, "", reason)
+    with connection.cursor() as cursor:
+        for relation in ContextEvent._meta.related_objects:
+            table, column = relation.related_model._meta.db_table, relation.field.column
+            cursor.execute(
+                f"SELECT r.{column} FROM {table} r LEFT JOIN ledger_contextevent e ON e.id = r.{column} "
+                f"WHERE r.{column} IS NOT NULL AND e.id IS NULL LIMIT 1"
+            )
+            if (orphan := cursor.fetchone()) is not None:
+                reason = f"the ledger ends before it, but {table} cites it"
+                return hashchain.Break(count + 1, orphan[0], reason)
+    return None
+
+
+PAGE = 2_000  # events that are read at once
+
+
+def _links(end: int) -> Iterator[hashchain.Link]:
+    tombstones = Tombstone.objects.order_by("event__seq").values_list("event__seq", "event_id")
+    buried = _Beside(tombstones.iterator(chunk_size=PAGE))
+    for event in _events(end):
+        yield _link(event, erased=bool(buried.of(event.seq)))
+
+
+def _events(end: int) -> Iterator[ContextEvent]:
+    """Page by page: one long reading would keep the write-ahead log from being moved."""
+    seq = None
+    while True:
+        rows = ContextEvent.objects.order_by("seq").filter(seq__lte=end)
+        page = list((rows if seq is None else rows.filter(seq__gt=seq))[:PAGE])
+        if not page:
+            return
+        yield from page
+        seq = page[-1].seq
+
+
+def _link(event: ContextEvent, *, erased: bool) -> hashchain.Link:
+    return hashchain.Link(
+        seq=event.seq,
+        id=event.id,
+        metadata=event.chained_metadata,
+        payload=None if event.erased else (event.salt or "", event.text, event.before, event.after),
+        payload_hash=event.payload_hash,
+        prev_hash=event.prev_hash,
+        hash=event.hash,
+        erased=erased,
+    )
+
+
+def newest_link() -> hashchain.Link | None:
+    """The newest event as the chain sees it; None for an empty ledger."""
+    newest = ContextEvent.objects.order_by("-seq").first()
+    return None if newest is None else _link(newest, erased=newest.erased)
+
+
+def _said_by(link: hashchain.Link) -> chain.Establishes | chain.Voids | None:
+    told = link.metadata
+    if told["kind"] not in events.DELIVERED:
+        return None
+    return chain.said_by(
+        told["kind"],
+        id=link.id,
+        subject_id=told["subject_id"],
+        object_id=told["object_id"],
+        metadata=json.loads(told["metadata"]),
+    )
+
+
+def _established(end: int) -> Iterator[tuple[int, Edge]]:
+    """Each supersession with the seq of the event that established it, in that order."""
+    return _edges_by("event__seq", end)
+
+
+def _voided(end: int) -> Iterator[tuple[int, Edge]]:
+    """Each voided supersession with the seq of the event that undid it, in that order."""
+    return _edges_by("voided_by__seq", end)
+
+
+def _edges_by(seq: str, end: int) -> Iterator[tuple[int, Edge]]:
+    rows = Supersession.objects.filter(**{f"{seq}__lte": end}).order_by(seq)
+    columns = "old_id", "new_id", "event_id", "created_at", "voided_by_id", "voided_at"
+    for place, *edge in rows.values_list(seq, *columns).iterator(chunk_size=PAGE):
+        yield place, Edge(*edge)
+
+
+def edge_of(row: Supersession) -> Edge:
+    """A stored supersession as the rules see it."""
+    return Edge(row.old_id, row.new_id, row.event_id, row.created_at, row.voided_by_id, row.voided_at)
+
+
+# ---------------------------------------------------------------------------------------------- chains
+
+MAX_CHAIN = 500  # events of one chain that are shown: it is drawn, and read by people
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The events that supersessions connect, oldest first, with every supersession among them, voided ones too.
+
+    `corrections` are what people said about these events, oldest first. A longer chain is cut, and says so.
+    """
+
+    events: tuple[ContextEvent, ...]
+    edges: tuple[Edge, ...]
+    corrections: tuple[ContextEvent, ...] = ()
+    truncated: bool = False
+
+    def walk(self, event_id: str) -> chain.Walk:
+        """The way from one of these events to its head, as far as it is shown."""
+        return chain.walk(event_id, chain.successors(self.edges))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the chain of an event ends: `id` is the event itself while nothing has superseded it.
+
+    `text_event_id` names whose text is the current rationale: none after a retraction or an erasure.
+    """
+
+    id: str
+    superseded: bool
+    retracted: bool
+    steps: int
+    text_event_id: str | None
+    cycle: bool = False
+
+
+def effective_edges(event_ids: Iterable[str], *, until: UnixMs | None = None) -> list[Edge]:
+    """The supersessions in force that lead on from these events, at any distance, in one query.
+
+    With `until`, those created later are ignored, as they were not known at that instant.
+    """
+    given = sorted(set(event_ids))
+    if not given:
+        return []
+    known = "" if until is None else "AND s.created_at <= %(until)s"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            WITH RECURSIVE reached(id) AS (
+                SELECT {_LISTED[connection.vendor]}
+                UNION
+                SELECT s.new_id FROM reached JOIN ledger_supersession s
+                ON s.old_id = reached.id AND s.voided_by_id IS NULL {known}
+            )
+            SELECT s.old_id, s.new_id, s.event_id, s.created_at FROM reached JOIN ledger_supersession s
+            ON s.old_id = reached.id AND s.voided_by_id IS NULL {known}
+            """,
+            {"ids": json.dumps(given), "until": until},
         )
+        return [Edge(*row) for row in cursor.fetchall()]
+
+
+# One parameter however many ids there are: both engines limit the number of parameters.
+_LISTED = {
+    "sqlite": "value FROM json_each(%(ids)s)",
+    "postgresql": "json_array_elements_text(%(ids)s::json)",
+}
+
+
+def heads_of(event_ids: Iterable[str]) -> dict[str, Head]:
+    """The head of each event's chain, in two queries for any number of events; unknown ids are left out."""
+    given = set(event_ids)
+    following = chain.successors(effective_edges(given))
+    walks = {id_: chain.walk(id_, following) for id_ in given}
+    heads = _plain(given | {walk.head for walk in walks.values()})
+    return {id_: _head(walk, heads[walk.head]) for id_, walk in walks.items() if id_ in heads}
+
+
+def _plain(ids: set[str]) -> dict[str, tuple[str, bool]]:
+    """(kind, whether there is a text) of each event, without reading the texts."""
+    rows = ContextEvent.objects.filter(id__in=ids).annotate(speaks=Q(text__isnull=False))
+    return {id_: (kind, speaks) for id_, kind, speaks in rows.values_list("id", "kind", "speaks")}
+
+
+def _head(walk: chain.Walk, found: tuple[str, bool]) -> Head:
+    kind, has_text = found
+    return Head(
+        id=walk.head,
+        superseded=walk.steps > 0,
+        retracted=kind == events.CORRECTION_RETRACT,
+        steps=walk.steps,
+        text_event_id=walk.head if has_text else None,
+        cycle=walk.cycle,
+    )
+
+
+def chain_of(event_id: str) -> Chain:
+    """Everything that supersessions connect with an event, in either direction.
+
+    A correction that stands in no chain (a link, a note, a restore) shows the chain that it speaks about.
+    """
+    ids = _connected(event_id)
+    while len(ids) == 1 and (subject := _subject_of_correction(ids[0])):
+        ids = _connected(subject)
+    shown = ids[:MAX_CHAIN]
+    rows = Supersession.objects.filter(old__id__in=shown, new__id__in=shown).order_by(
+        "created_at", "event_id"
+    )
+    about = ContextEvent.objects.filter(kind__in=events.CORRECTIONS, subject_id__in=shown)
+    return Chain(
+        events=tuple(ContextEvent.objects.filter(id__in=shown).order_by("seq")),
+        edges=tuple(map(edge_of, rows)),
+        corrections=tuple(about.order_by("seq")[:MAX_CHAIN]),
+        truncated=len(ids) > MAX_CHAIN,
+    )
+
+
+def _connected(event_id: str) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            WITH RECURSIVE near(id) AS (
+                SELECT {_LISTED[connection.vendor]}
+                UNION
+                SELECT CASE WHEN s.old_id = near.id THEN s.new_id ELSE s.old_id END
+                FROM near JOIN ledger_supersession s ON s.old_id = near.id OR s.new_id = near.id
+            )
+            SELECT id FROM near LIMIT {MAX_CHAIN + 1}
+            """,
+            {"ids": json.dumps([event_id])},
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _subject_of_correction(event_id: str) -> str | None:
+    corrections = ContextEvent.objects.filter(id=event_id, kind__in=events.CORRECTIONS)
+    return corrections.values_list("subject_id", flat=True).first()
+
+
+def event(event_id: str, workspaces: Workspaces) -> ContextEvent:
+    """One event, where the caller reads its workspace; raises NotFound."""
+    found = ContextEvent.objects.filter(id=event_id).first()
+    if found is None or (workspaces is not None and found.workspace not in workspaces):
+        raise NotFound(f"no event {event_id}", hint="ids begin with evt_")
+    return found
+
+
+def named_in(event: ContextEvent) -> ContextEvent | None:
+    """The event that this one's delivered text names: what it supersedes, or what it corrects."""
+    named = event.object_id if event.kind == events.CONTEXT_ADDED else event.subject_id
+    return ContextEvent.objects.filter(id=named).first() if named else None
+
+
+# ---------------------------------------------------------------------------------------------- coverage, outbox
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the ledger knows of a scope: counted here, never from what a bank returned.
+
+    `pending` are those still on their way; `first` and `last` are when the earliest and the latest happened.
+    """
+
+    events: int
+    superseded: int
+    pending: int
+    delivered: int
+    failed: int
+    first: UnixMs | None
+    last: UnixMs | None
+
+
+def coverage(*, workspaces: Workspaces, item_id: str | None = None) -> Coverage:
+    """Count context and correction events, in two queries."""
+    rows = ContextEvent.objects.filter(kind__in=events.DELIVERED)
+    if workspaces is not None:
+        rows = rows.filter(workspace__in=workspaces)
+    if item_id is not None:
+        rows = rows.filter(item_id=item_id)
+    succeeded = Supersession.objects.effective().filter(old=OuterRef("id"))
+    told = rows.aggregate(
+        events=Count("seq"),
+        superseded=Count("seq", filter=Exists(succeeded)),
+        first=Min("occurred_at"),
+        last=Max("occurred_at"),
+    )
+    states = dict(
+        OutboxEntry.objects.filter(kind="context", event__in=rows)
+        .values_list("state")
+        .annotate(entries=Count("id"))
+    )
+    return Coverage(
+        events=told["events"],
+        superseded=told["superseded"],
+        pending=sum(states.get(state, 0) for state in outbox.OPEN),
+        delivered=states.get(outbox.DELIVERED, 0),
+        failed=states.get(outbox.FAILED, 0),
+        first=told["first"],
+        last=told["last"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OperationState:
+    """How the delivery of what an operation recorded stands."""
+
+    id: str
+    event_id: str
+    workspace: str
+    created_at: UnixMs
+    state: str
+    attempts: int
+    next_attempt_at: UnixMs | None
+    delivered_at: UnixMs | None
+    error_code: str
+    error: str
+
+
+def operation(operation_id: str, scope: str | None) -> OperationState:
+    """One operation of a caller (`kind:id`); None stands for whoever may see them all. Raises NotFound."""
+    found = Operation.objects.filter(id=operation_id).select_related("event").first()
+    if found is None or (scope is not None and found.scope != scope):
+        raise NotFound(f"no operation {operation_id}", hint="ids begin with op_")
+    entry = OutboxEntry.objects.get(operation=found, kind="context")
+    return OperationState(
+        id=found.id,
+        event_id=found.event_id,
+        workspace=found.event.workspace,
+        created_at=found.created_at,
+        state=entry.state,
+        attempts=entry.attempts,
+        next_attempt_at=entry.next_attempt_at if entry.state in outbox.OPEN else None,
+        delivered_at=entry.delivered_at,
+        error_code=entry.error_code,
+        error=entry.error,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxSummary:
+    """The queue at a glance. `oldest` is when the oldest entry that still waits was written."""
+
+    pending: int
+    delivering: int
+    delivered: int
+    failed: int
+    oldest: UnixMs | None
+    paused: tuple[OutboxPause, ...]
+
+    def oldest_age(self, *, at: UnixMs) -> UnixMs | None:
+        """How long the oldest has waited, in ms."""
+        return None if self.oldest is None else max(0, at - self.oldest)
+
+
+def paused() -> tuple[OutboxPause, ...]:
+    """The kinds whose delivery waits for somebody, with the reasons: an alert wherever it is shown."""
+    return tuple(OutboxPause.objects.order_by("kind"))
+
+
+def outbox_summary(workspaces: Workspaces) -> OutboxSummary:
+    """Count the outbox, of the workspaces given."""
+    rows = OutboxEntry.objects.all()
+    if workspaces is not None:
+        rows = rows.filter(workspace__in=workspaces)
+    states = dict(rows.values_list("state").annotate(entries=Count("id")))
+    oldest = rows.filter(state__in=outbox.OPEN).aggregate(oldest=Min("created_at"))["oldest"]
+    return OutboxSummary(
+        pending=states.get(outbox.PENDING, 0),
+        delivering=states.get(outbox.DELIVERING, 0),
+        delivered=states.get(outbox.DELIVERED, 0),
+        failed=states.get(outbox.FAILED, 0),
+        oldest=oldest,
+        paused=paused(),
+    )
+
+
+def outbox_entries(
+    workspaces: Workspaces,
+    *,
+    state: str | None = None,
+    event_id: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[OutboxEntry]:
+    """Entries newest first, with their events; `before` is the id after which to go on."""
+    rows = OutboxEntry.objects.select_related("event").order_by("-id")
+    if workspaces is not None:
+        rows = rows.filter(workspace__in=workspaces)
+    if state is not None:
+        rows = rows.filter(state=state)
+    if event_id is not None:
+        rows = rows.filter(event__id=event_id)
+    if before is not None:
+        rows = rows.filter(id__lt=before)
+    return list(rows[:limit])

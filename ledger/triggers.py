@@ -20,10 +20,10 @@ from django.utils.module_loading import import_string
 class Guard:
     """A table whose rows are written once.
 
-    One UPDATE may be allowed, for erasure: `kept` columns as they are, `blanked` ones to NULL, and `when` true (an
-    SQL condition on OLD). `keys` are the unique columns by which REPLACE INTO would find a row to overwrite (a key of
-    several is spelt "a,b"): it
-    fires no DELETE trigger on SQLite.
+    One UPDATE may be allowed, as for erasure: `kept` columns as they are, `blanked` ones to NULL, and `when` true (an
+    SQL condition on OLD and NEW). `keys` are the unique columns by which REPLACE INTO would find a row to overwrite (a
+    key of several is spelt "a,b"; a partial one ends with its condition, "a WHERE b IS NULL"): it fires no DELETE
+    trigger on SQLite.
     """
 
     table: str
@@ -63,6 +63,13 @@ EVENTS = Guard(
     when="EXISTS (SELECT 1 FROM ledger_tombstone t WHERE t.event_id = OLD.id)",
 )
 TOMBSTONES = Guard(table="ledger_tombstone", keys=("event_id",))
+SUPERSESSIONS = Guard(
+    table="ledger_supersession",
+    keys=("id", "event_id", "voided_by_id", "old_id WHERE voided_by_id IS NULL"),
+    kept=("id", "old_id", "new_id", "event_id", "created_at"),
+    when="OLD.voided_by_id IS NULL AND NEW.voided_by_id IS NOT NULL AND NEW.voided_at IS NOT NULL",
+)
+OPERATIONS = Guard(table="ledger_operation", keys=("id", "scope,key"))
 
 
 def _sqlite(guard: Guard) -> dict[str, str]:
@@ -75,15 +82,18 @@ def _sqlite(guard: Guard) -> dict[str, str]:
         f"{table}_no_delete": f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {refuse}",
     }
     if guard.keys:
-        taken = " OR ".join(
-            "(" + " AND ".join(f"{column} = NEW.{column}" for column in key.split(",")) + ")"
-            for key in guard.keys
-        )
+        taken = " OR ".join(f"({_taken(key)})" for key in guard.keys)
         triggers[f"{table}_no_replace"] = (
             f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
             f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {taken}) {refuse}"
         )
     return triggers
+
+
+def _taken(key: str) -> str:
+    columns, _, partial = key.partition(" WHERE ")
+    same = [f"{column} = NEW.{column}" for column in columns.split(",")]
+    return " AND ".join([*same, partial] if partial else same)
 
 
 def _postgresql(guard: Guard) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ledger.domain.context import tags_in
+from ledger.domain.events import CONTEXT_ADDED
 from ledger.domain.instants import UnixMs, format_instant
 from ledger.models import ContextEvent
 from recall.domain.fusion import CHANCE, MEANING, RRF_K, SIGNALS, WORTH_KEEPING
@@ -69,7 +71,10 @@ def link_json(link: MemoryLink) -> dict[str, Any]:
 
 
 def event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
-    """An event. Its place in the chain only for who may read all of it: the numbers count everybody's events."""
+    """An event. Its place in the hash chain only for who may read all of it: the numbers count everybody's events.
+
+    `subject_id` is what it is about: a memory (then `memory_id` too), or the event that it corrects.
+    """
     place = {"seq": event.seq, "prev_hash": event.prev_hash} if reach.sees_all else {}
     return {
         **place,
@@ -77,9 +82,12 @@ def event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
         "kind": event.kind,
         "workspace": event.workspace,
         "actor": {"kind": event.actor_kind, "id": event.actor_id, "label": event.actor_label},
-        "memory_id": event.subject_id or None,
+        "subject_id": event.subject_id or None,
+        "memory_id": event.subject_id if event.subject_id.startswith("mem_") else None,
         "object_id": event.object_id or None,
         "item_id": event.item_id,
+        "occurrence": event.occurrence,
+        "tags": list(tags_in(event.values_of_metadata)) if event.kind == CONTEXT_ADDED else [],
         "reason": event.reason,
         "text": event.text,
         "before": event.values_before or None,

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import models
 
 from ledger.domain.instants import UnixMs
-from ledger.models import AppendOnly
+from ledger.models import AppendOnly, ContextEvent
 from vault.domain.access import Reach, Scope
 from vault.models import Memory
 
@@ -129,6 +129,11 @@ class RecallRecord(models.Model):
         return "(projection)" if self.mode == "projection" else "(by tag or category)"
 
     @property
+    def about_context(self) -> bool:
+        """A context search: its hits are context events and what a bank knows, not the vault's memories."""
+        return self.mode == "context"
+
+    @property
     def warning_codes(self) -> list[str]:
         return self.warnings.split()
 
@@ -154,6 +159,32 @@ class RecordHit(models.Model):
 
     def __str__(self) -> str:
         return f"{self.record_id}: {self.memory_id} {self.verdict}"
+
+
+class RecordEvent(models.Model):
+    """One context event whose text a recall served: which recalls told it, and which records an erasure must reach.
+
+    `rank` and `grade` are of its first hit; `stale`: the ledger had superseded it, and the hit said so.
+    """
+
+    pk = models.CompositePrimaryKey("event_id", "record_id")
+    record = models.ForeignKey(
+        RecallRecord, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False
+    )
+    event = models.ForeignKey(
+        ContextEvent,
+        on_delete=models.DO_NOTHING,
+        to_field="id",
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+    )
+    grade = models.CharField(max_length=16)
+    rank = models.PositiveIntegerField()
+    stale = models.BooleanField()
+
+    def __str__(self) -> str:
+        return f"{self.record_id}: {self.event_id}"
 
 
 class ApiKey(models.Model):

@@ -11,9 +11,10 @@ memory it served, suppressed or replaced. The document:
     policy       {name, version, weights}
     index        {lexical: engine and version}, embedder, reranker: the models, where there are any
     ledger_head  {seq, hash}
-    answer       as it was sent; of a projection three lists of hits, of a fused batch also its members' ids
+    answer       as it was sent; of a projection three lists of hits, of a fused batch also its members' ids; of a
+                 context search its own kind of hits
     candidates   every candidate with every factor, its position and its verdict, a list for each fact
-    text_sha256  of each memory served, which stays when its text is erased
+    text_sha256  of each memory served (of each hit of a context search, by rank), which stays when its text is erased
     digest       SHA-256 over what the answer says, ids of the recall and timings aside
 
 It keeps the text of what was served, and no text of what was not.
@@ -24,7 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 from django.db import DatabaseError, connection, transaction
@@ -42,12 +43,21 @@ from recall.domain.request import RecallRequest
 from recall.models import RecallRecord, RecallScope
 from recall.pipeline import Candidate, Run, timed
 from vault.domain.access import Reach, Scope
-from vault.services import Caller
+from vault.services import Caller, sha256
 
 LAYOUT = 2
 
 
 AnswerOf: TypeAlias = Callable[..., dict[str, Any]]  # (run, *, recall_id) -> the answer's JSON
+
+
+class ServedEvent(NamedTuple):
+    """A context event whose text an answer holds, with its first hit's grade and rank, and whether it was stale."""
+
+    id: str
+    grade: str
+    rank: int
+    stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class Draft:
     run: Run
     answer: dict[str, Any]
     row: dict[str, Any]
+    events: Sequence[ServedEvent] = ()
 
 
 def write(
@@ -68,10 +79,22 @@ def write(
     engine: Mapping[str, str],
     answer_of: AnswerOf = answer_json,
     asked: Mapping[str, Any] | None = None,
+    events: Sequence[ServedEvent] = (),
 ) -> dict[str, Any]:
     """Write the record of a finished run and return the answer; raises Unavailable, and then nothing is served."""
     (answer,) = keep(
-        [draft(run, caller=caller, surface=surface, at=at, engine=engine, answer_of=answer_of, asked=asked)]
+        [
+            draft(
+                run,
+                caller=caller,
+                surface=surface,
+                at=at,
+                engine=engine,
+                answer_of=answer_of,
+                asked=asked,
+                events=events,
+            )
+        ]
     )
     return answer
 
@@ -85,6 +108,7 @@ def draft(
     engine: Mapping[str, str],
     answer_of: AnswerOf = answer_json,
     asked: Mapping[str, Any] | None = None,
+    events: Sequence[ServedEvent] = (),
 ) -> Draft:
     """The record of a finished run. `asked` is the request as it was made, where it was not the run's own question."""
     recall_id = new_id("rcl", at)
@@ -94,7 +118,7 @@ def draft(
     with timed(run.timings_us, "record"):
         document = _document(run, answer, caller=caller, surface=surface, at=at, engine=engine, asked=asked)
         row = _row(run, document, recall_id, caller=caller, surface=surface, at=at, total_us=total_us)
-    return Draft(run, answer, row)
+    return Draft(run, answer, row, events)
 
 
 def keep(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
@@ -104,8 +128,8 @@ def keep(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
                 for drafted in drafts:
-                    _require_not_erased(cursor, drafted.run)
-                    _insert(cursor, drafted.row, drafted.run)
+                    _require_not_erased(cursor, drafted)
+                    _insert(cursor, drafted)
         except DatabaseError as error:
             raise Unavailable(
                 "the record of this recall could not be written, so nothing is served",
@@ -130,7 +154,7 @@ def _document(
 ) -> dict[str, Any]:
     question = run.question
     seq, hash_ = head()
-    hashes = {c.id: run.memories[c.id].text_sha256 for c in run.served}
+    hashes = _hashes(run, answer)
     return {
         "version": LAYOUT,
         "request": question.request.as_dict() if asked is None else asked,
@@ -150,6 +174,12 @@ def _document(
         "text_sha256": hashes,
         "digest": digest_of(answer, hashes),
     }
+
+
+def _hashes(run: Run, answer: Mapping[str, Any]) -> dict[str, str]:
+    if "hits" not in answer:
+        return {c.id: run.memories[c.id].text_sha256 for c in run.served}
+    return {str(hit["rank"]): sha256(hit["content"]) for hit in answer["hits"]}
 
 
 def _in_order(run: Run) -> list[Candidate]:
@@ -199,6 +229,9 @@ def digest_of(answer: Mapping[str, Any], text_sha256: Mapping[str, str]) -> str:
 
     Texts count by their hashes, so that the digest can be checked when a text has been erased.
     """
+    if "hits" in answer:
+        hits = [_identity(hit, text_sha256) for hit in answer["hits"]]
+        return sha256_of({"hits": hits, "outcome": answer["outcome"]})
     results = [
         {
             "id": hit["memory"]["id"],
@@ -221,11 +254,26 @@ def digest_of(answer: Mapping[str, Any], text_sha256: Mapping[str, str]) -> str:
     return sha256_of(told)
 
 
+_TEXTS = (
+    "content",
+    "context",
+    "tags",
+    "erased",
+    "withheld",
+)  # of a context search's hit: what may be taken away
+
+
+def _identity(hit: Mapping[str, Any], text_sha256: Mapping[str, str]) -> dict[str, Any]:
+    """A hit of a context search as its digest covers it."""
+    told = {name: value for name, value in hit.items() if name not in _TEXTS}
+    return {**told, "text_sha256": text_sha256[str(hit["rank"])]}
+
+
 def hits_in(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every hit of an answer in order of rank: a projection tells its hits in three lists."""
+    """Every memory served, in order of rank: a projection has three lists of them, a context search other hits."""
     if "results" in answer:
         return [*answer["results"]]
-    return [hit for name in LISTS for hit in answer[name]]
+    return [hit for name in LISTS for hit in answer.get(name, ())]
 
 
 def _row(
@@ -275,9 +323,7 @@ def _packed(document: Mapping[str, Any]) -> bytes:
 
 def _belongs_to(request: RecallRequest, reach: Reach) -> str:
     """A bound caller's own workspace; else the one asked for, or the global one."""
-    if reach.writable is not None and len(reach.writable) == 1:
-        return next(iter(reach.writable))
-    return request.workspace or ""
+    return reach.home or request.workspace or ""
 
 
 def _scope_id(scope: Scope) -> int:
@@ -289,14 +335,24 @@ def _scope_id(scope: Scope) -> int:
     return row[0] if row else RecallScope.objects.get_or_create(workspaces=text)[0].pk
 
 
-def _require_not_erased(cursor: Any, run: Run) -> None:
+def _require_not_erased(cursor: Any, drafted: Draft) -> None:
     """A text that was erased since the recall read it must not come back into the store by its record."""
+    if drafted.events:
+        cursor.execute(
+            "SELECT t.event_id FROM json_each(%s) AS hit JOIN ledger_tombstone t ON t.event_id = hit.value LIMIT 1",
+            [json.dumps([event.id for event in drafted.events])],
+        )
+        _refuse_erased(cursor.fetchone())
     cursor.execute(
         "SELECT m.id FROM json_each(%s) AS hit JOIN vault_memory m ON m.id = hit.value "
         "WHERE m.erased_at IS NOT NULL LIMIT 1",
-        [json.dumps([candidate.id for candidate in run.served])],
+        [json.dumps([candidate.id for candidate in drafted.run.served])],
     )
-    if (row := cursor.fetchone()) is not None:
+    _refuse_erased(cursor.fetchone())
+
+
+def _refuse_erased(row: tuple[str] | None) -> None:
+    if row is not None:
         raise Unavailable(
             f"{row[0]} was erased while it was recalled", code="erased_meanwhile", hint="ask again"
         )
@@ -305,11 +361,12 @@ def _require_not_erased(cursor: Any, run: Run) -> None:
 _VERDICTS = {"served": "served", "suppressed": "suppressed", "replaced_by": "replaced"}
 
 
-def _insert(cursor: Any, row: Mapping[str, Any], run: Run) -> None:
-    """The record, and one small row for each memory served, suppressed or replaced.
+def _insert(cursor: Any, drafted: Draft) -> None:
+    """The record, and one small row for each memory served, suppressed or replaced, and for each event served.
 
     Plain SQL: this runs in every recall, which may suppress hundreds.
     """
+    row, run = drafted.row, drafted.run
     columns, places = ", ".join(row), ", ".join(["%s"] * len(row))
     cursor.execute(
         f"INSERT INTO recall_recallrecord ({columns}) VALUES ({places}) RETURNING seq", list(row.values())
@@ -318,13 +375,18 @@ def _insert(cursor: Any, row: Mapping[str, Any], run: Run) -> None:
     hits = [
         (c.facts.seq, _VERDICTS[c.verdict], c.graded.grade, c.position)
         for c in run.considered.values()
-        if c.verdict in _VERDICTS
+        if c.verdict in _VERDICTS and c.facts.seq
     ]
     cursor.execute(
         "INSERT INTO recall_recordhit (record_id, memory_id, verdict, grade, rank) "
         "SELECT %s, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(%s)",
         [seq, json.dumps(hits)],
     )
+    if drafted.events:
+        cursor.executemany(
+            "INSERT INTO recall_recordevent (record_id, event_id, grade, rank, stale) VALUES (%s, %s, %s, %s, %s)",
+            [(seq, *event) for event in drafted.events],
+        )
 
 
 # ----------------------------------------------------------------------------------------------------- reading
@@ -385,7 +447,16 @@ def record_for(reach: Reach, recall_id: str) -> Stored:
     stored = read(row)
     if not reach.sees_all:
         stored.document["ledger_head"] = None  # it tells of every workspace: how much was written, and when
+        _withhold_untraced(stored.answer)
     return stored
+
+
+def _withhold_untraced(answer: dict[str, Any]) -> None:
+    """What a bank returned without a source event is only for who sees everything: nobody knows whose it is."""
+    for hit in answer.get("hits", ()):
+        if hit["source_event_id"] is None:
+            _blank(hit)
+            hit["withheld"] = True
 
 
 def blank_text(memory_id: str) -> int:
@@ -400,14 +471,40 @@ def blank_text(memory_id: str) -> int:
         for hit in hits_in(document["answer"]):
             if hit["memory"]["id"] == memory_id:
                 hit["memory"].update(text="", metadata={}, tags=[], category="", erased=True)
+        _blank_context(document, "memory_id", memory_id)
         _blank_reasons(document, memory_id)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE recall_recallrecord SET document = %s WHERE seq = %s",
-                [_packed(document), row.seq],
-            )
+        _write_anew(row, document)
         changed += 1
     return changed
+
+
+def blank_event(event_id: str) -> int:
+    """Take an erased event's text out of every record that served it; returns how many records. Digests stay."""
+    changed = 0
+    for row in RecallRecord.objects.filter(events__event__id=event_id).iterator():
+        document = read(row).document
+        _blank_context(document, "source_event_id", event_id)
+        _write_anew(row, document)
+        changed += 1
+    return changed
+
+
+def _blank_context(document: Mapping[str, Any], name: str, id_: str) -> None:
+    for hit in document["answer"].get("hits", ()):
+        if hit[name] == id_:
+            _blank(hit)
+            hit["erased"] = True
+
+
+def _blank(hit: dict[str, Any]) -> None:
+    hit.update(content="", context="", tags=[])
+
+
+def _write_anew(row: RecallRecord, document: Mapping[str, Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE recall_recallrecord SET document = %s WHERE seq = %s", [_packed(document), row.seq]
+        )
 
 
 def _blank_reasons(document: dict[str, Any], memory_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Collection
 from pathlib import Path
@@ -71,6 +72,15 @@ def _secret_key() -> str:
 
 
 SECRET_KEY = _secret_key()
+
+
+def _ledger_key() -> bytes | None:
+    given = secret("RECALL_LEDGER_KEY")
+    if given is not None and len(given) < 32:
+        raise ImproperlyConfigured("RECALL_LEDGER_KEY has fewer than 32 characters")
+    return None if given is None else given.encode()
+
+
 DEBUG = flag("RECALL_DEBUG", False)
 ALLOWED_HOSTS = os.environ.get("RECALL_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("RECALL_TRUSTED_ORIGINS", "").split(",") if o]
@@ -213,9 +223,19 @@ RATE_LIMIT_PER_MINUTE = whole_number("RECALL_RATE_LIMIT", 6000)
 GUARDS = [  # tables that are written once; the database refuses to change them (ledger/triggers.py)
     "ledger.triggers.EVENTS",
     "ledger.triggers.TOMBSTONES",
+    "ledger.triggers.SUPERSESSIONS",
+    "ledger.triggers.OPERATIONS",
     "recall.guards.RECORDS",
     "recall.guards.HITS",
+    "recall.guards.EVENTS",
 ]
+LEDGER_KEY = _ledger_key()
+LEDGER_SUPERSESSION_HOOKS: list[str] = []  # who is told, in the transaction, which events' standing changed
+OUTBOX_LEASE_MS = whole_number("RECALL_OUTBOX_LEASE_MS", 60_000)  # longer than any handler takes
+OUTBOX_HANDLERS = {  # what delivers each kind of outbox entry
+    "context": "recall.banks.deliver",
+    "erasure": "recall.banks.deliver",
+}
 LEDGER_WITNESSES = ["recall.queries.witnessed_heads"]  # who remembers heads of the ledger, as (seq, hash)
 RECALL_INDEXES = {
     "resident": "recall.indexes.resident.ResidentIndex",
@@ -253,6 +273,19 @@ if RECALL_RERANKER and RECALL_RERANKER not in RECALL_RERANKERS and "." not in RE
     )
 if RECALL_RERANKER == "http" and not RERANKER_HTTP["url"]:
     raise ImproperlyConfigured("RECALL_RERANKER_URL must be set where RECALL_RERANKER is http")
+
+MEMORY_BANKS = {"local": "recall.banks.local.LocalBank", "hindsight": "recall.banks.hindsight.HindsightBank"}
+MEMORY_BANK = choice("MEMORY_BANK", "local", MEMORY_BANKS)
+HINDSIGHT = {
+    "url": os.environ.get("HINDSIGHT_URL", ""),
+    "api_key": secret("HINDSIGHT_API_KEY"),
+    "bank_prefix": os.environ.get("HINDSIGHT_BANK_PREFIX", "recall-ledger"),
+    "timeout_ms": whole_number("HINDSIGHT_TIMEOUT_MS", 5000),
+}
+if MEMORY_BANK == "hindsight" and not HINDSIGHT["url"]:
+    raise ImproperlyConfigured("HINDSIGHT_URL must be set where MEMORY_BANK is hindsight")
+if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", str(HINDSIGHT["bank_prefix"])):
+    raise ImproperlyConfigured("HINDSIGHT_BANK_PREFIX must be 1 to 64 letters, digits, _ or -")
 
 LOGGING = {
     "version": 1,

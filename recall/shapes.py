@@ -21,12 +21,15 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from ledger.domain.context import MAX_OCCURRENCE, NewContext
 from ledger.domain.instants import NotAnInstant, check_instant, parse_instant
 from ledger.domain.refusals import Invalid, located
 from recall.domain import request as recalls
+from recall.domain.rationale import ContextSearch
 from recall.domain.request import BatchRequest, ProjectionRequest, RecallRequest, require_answerable
 from vault.domain import values
 from vault.domain.facts import PROVENANCE_CLASSES
+from vault.domain.items import check_item_id
 from vault.domain.links import EVOLVED_INTO
 
 
@@ -290,6 +293,111 @@ class ProjectionBody(Shape):
             query_time_unix_ms=self.query_time_unix_ms,
             include_history=self.include_history,
         )
+
+
+# ----------------------------------------------------------------------------------------------------- context
+
+
+def _workspace(value: str | None) -> str | None:
+    return None if value is None else values.check_workspace(value)
+
+
+def _item_id(value: str | None) -> str | None:
+    return None if value is None else check_item_id(value)
+
+
+def _occurrence(value: str | None, *, item_id: str | None) -> str | None:
+    """One of a series: it needs the item that it is one of."""
+    if value is None:
+        return None
+    if item_id is None:
+        raise Invalid("an occurrence needs the item it is one of", field="occurrence")
+    return values.check_name(value, field="occurrence", max_length=MAX_OCCURRENCE, blank=False)
+
+
+class ContextBody(Shape):
+    """`POST /v1/context`."""
+
+    text: str
+    workspace: str | None = None
+    item_id: str | None = None
+    occurrence: str | None = None
+    reason: str | None = None
+    supersedes_context_id: str | None = None
+    occurred_at: Instant | None = None
+    occurred_at_unix_ms: Milliseconds | None = None
+    tags: list[str] = Field(default_factory=list)
+
+    def new(self) -> NewContext:
+        """The complete, checked entry, but for its workspace where none was named; raises Invalid."""
+        item_id = _item_id(self.item_id)
+        if self.supersedes_context_id is not None:
+            values.check_unicode(self.supersedes_context_id, field="supersedes_context_id")
+        return NewContext(
+            text=values.check_text(self.text),
+            workspace=_workspace(self.workspace) or "",
+            item_id=item_id,
+            occurrence=_occurrence(self.occurrence, item_id=item_id),
+            reason=values.checked_reason(self.reason),
+            supersedes=self.supersedes_context_id,
+            occurred_at=_twin(self, "occurred_at"),
+            tags=tuple(values.check_tags(self.tags)),
+        )
+
+
+def _twin(shape: Shape, name: str) -> int | None:
+    """An instant that may be said in either of two fields; raises Invalid where they differ."""
+    spelt, number = getattr(shape, name), getattr(shape, f"{name}_unix_ms")
+    if None not in (spelt, number) and spelt != number:
+        raise Invalid(f"{name} and {name}_unix_ms differ", field=f"{name}_unix_ms")
+    found: int | None = number if spelt is None else spelt
+    return found
+
+
+class ContextSearchBody(Shape):
+    """`POST /v1/context/search`."""
+
+    query: str
+    workspace: str | None = None
+    item_id: str | None = None
+    occurrence: str | None = None
+    temporal: Temporal | None = None
+    limit: int = Field(10, ge=1, le=recalls.MAX_LIMIT)
+
+    def request(self) -> ContextSearch:
+        """The complete, checked request; raises Invalid."""
+        values.check_unicode(self.query, field="query")
+        values.check_size(self.query, field="query", max_bytes=values.MAX_QUERY_BYTES)
+        if not self.query.strip():
+            raise Invalid("a context search needs a query", field="query", code="query_required")
+        item_id = _item_id(self.item_id)
+        temporal = None if self.temporal is None else (self.temporal.start, self.temporal.end)
+        recalls.require_temporal(temporal)
+        return ContextSearch(
+            query=self.query,
+            workspace=_workspace(self.workspace),
+            item_id=item_id,
+            occurrence=_occurrence(self.occurrence, item_id=item_id),
+            temporal=temporal,
+            limit=self.limit,
+        )
+
+
+class CorrectionBody(Shape):
+    """`POST /v1/events/{id}/corrections`: `text` to supersede with or to note, `successor` a stored event instead."""
+
+    kind: Literal["supersede", "retract", "link", "annotate", "restore"]
+    reason: str
+    text: str | None = None
+    successor: str | None = None
+    dry_run: bool = False
+
+    def checked(self) -> CorrectionBody:
+        """The same, with what no database stores refused by field; raises Invalid."""
+        for name in ("reason", "text", "successor"):
+            if getattr(self, name) is not None:
+                values.check_unicode(getattr(self, name), field=name)
+        return self
 
 
 # ----------------------------------------------------------------------------------------------------- memories

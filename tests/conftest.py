@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hindsight_real
 import pytest
 from django.db import connection
-from hypothesis import settings
+from hindsight_fake import fake_hindsight
+from hindsight_peer import API_KEY, Peer, recorded
+from hindsight_real import VERSIONS
+from hypothesis import settings as hypothesis_settings
 
 from ledger import triggers
 from ledger.domain.actors import Actor
+from ledger.domain.context import NewContext
 from ledger.domain.instants import UnixMs, parse_instant
+from ledger.services import add_context
+from recall import banks
 from vault import services
 from vault.domain.access import Reach
 from vault.models import Memory, MemoryLink
@@ -25,8 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = Path("/usr/bin/chromium")
 
 # No deadline: two workers on two busy cores say nothing about the code when one example takes 200 ms.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+hypothesis_settings.register_profile("house", deadline=None)
+hypothesis_settings.load_profile("house")
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +100,17 @@ def remember(db: None, caller: Caller, now: UnixMs) -> Callable[..., Memory]:
 
 
 @pytest.fixture
+def event_in(db: None, caller: Caller, now: UnixMs) -> Callable[..., str]:
+    """`event_in("red")`: the id of a context event of that workspace."""
+
+    def recorded(workspace: str = "", text: str = "Tom is ill", **fields: Any) -> str:
+        new = NewContext(text, workspace=workspace, **fields)
+        return add_context(new, key=secrets.token_hex(8), actor=caller.actor, at=now).event_id
+
+    return recorded
+
+
+@pytest.fixture
 def link(db: None, caller: Caller, now: UnixMs) -> Callable[..., MemoryLink]:
     """`link(old, new, "EVOLVED_INTO")`: a stored link."""
 
@@ -121,6 +141,46 @@ def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+HINDSIGHTS = ["fake", *(pytest.param(version, marks=pytest.mark.hindsight) for version in VERSIONS)]
+
+
+@pytest.fixture(scope="session")
+def real_hindsights() -> Iterator[Callable[[str], hindsight_real.Server]]:
+    """Real Hindsight servers by version, each started when it is first asked for, and all ended with the session."""
+    with ExitStack() as servers:
+        started: dict[str, hindsight_real.Server] = {}
+
+        def server(version: str) -> hindsight_real.Server:
+            if version not in started:
+                started[version] = servers.enter_context(hindsight_real.real_hindsight(version))
+            return started[version]
+
+        yield server
+
+
+@pytest.fixture(params=HINDSIGHTS)
+def hindsight(request: pytest.FixtureRequest, settings: Any) -> Iterator[Peer]:
+    """A Hindsight server, the fake and each real one, as the installed memory bank: the global bank is there, empty."""
+    with ExitStack() as stack:
+        if request.param == "fake":
+            peer, _ = stack.enter_context(fake_hindsight())
+        else:
+            server = request.getfixturevalue("real_hindsights")(request.param)
+            peer = stack.enter_context(recorded(server.url, server.merge))
+        peer.prefix = f"test-{secrets.token_hex(8)}"
+        peer.create(peer.prefix)
+        settings.MEMORY_BANK = "hindsight"
+        settings.HINDSIGHT = {
+            "url": peer.url,
+            "api_key": API_KEY,
+            "bank_prefix": peer.prefix,
+            "timeout_ms": 10_000,
+        }
+        banks._made.clear()
+        yield peer
+        banks._made.clear()
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,15 @@ import os
 import shutil
 import tempfile
 
-_asked_for = {"RECALL_REQUIRE_BROWSER", "RECALL_REQUIRE_POSTGRESQL", "RECALL_TEST_DATABASE_URL"}
-for _name in [name for name in os.environ if name.startswith(("RECALL_", "DATABASE_URL"))]:
+_asked_for = {
+    "RECALL_REQUIRE_BROWSER",
+    "RECALL_REQUIRE_POSTGRESQL",
+    "RECALL_REQUIRE_HINDSIGHT",
+    "RECALL_HINDSIGHT_VENVS",
+    "RECALL_TEST_DATABASE_URL",
+}
+_ours = ("RECALL_", "DATABASE_URL", "MEMORY_BANK", "HINDSIGHT_")
+for _name in [name for name in os.environ if name.startswith(_ours)]:
     if _name not in _asked_for:
         del os.environ[_name]
 if "RECALL_TEST_DATABASE_URL" in os.environ:  # tests/ledger/test_on_postgresql.py

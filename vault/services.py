@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from ledger.models import ContextEvent
 from ledger.services import append_event, append_events, erase_payloads
 from vault import fulltext, vectors
 from vault.domain import values
-from vault.domain.access import GLOBAL, Reach
+from vault.domain.access import Reach
 from vault.domain.facts import ASSERTED
 from vault.domain.links import EVOLVED_INTO, REPLACING
 from vault.models import Memory, MemoryLink, MemoryTag, Workspace
@@ -50,14 +50,21 @@ class Remembered:
 
 
 def remember(
-    sent: Mapping[str, Any], *, caller: Caller, at: UnixMs, reason: str = "", embed: bool = True
+    sent: Mapping[str, Any],
+    *,
+    caller: Caller,
+    at: UnixMs,
+    reason: str = "",
+    embed: bool = True,
+    elsewhere: bool = False,
 ) -> Remembered:
     """Store one memory, with its vector. `sent` holds only the fields that the caller named; raises Refused.
 
-    Without `embed` the vector is left to a later batch: for callers that hold a transaction open.
+    Without `embed` the vector is left to a later batch: for callers that hold a transaction open. `elsewhere`: its
+    source event may be one of another ledger, as an import's is.
     """
     embedded = _embedded(sent) if embed else None
-    return _remember_one(sent, embedded, caller=caller, at=at, reason=reason)
+    return _remember_one(sent, embedded, caller=caller, at=at, reason=reason, elsewhere=elsewhere)
 
 
 def _embedded(sent: Mapping[str, Any]) -> Vectors | None:
@@ -67,10 +74,16 @@ def _embedded(sent: Mapping[str, Any]) -> Vectors | None:
 
 
 def _remember_one(
-    sent: Mapping[str, Any], embedded: Vectors | None, *, caller: Caller, at: UnixMs, reason: str
+    sent: Mapping[str, Any],
+    embedded: Vectors | None,
+    *,
+    caller: Caller,
+    at: UnixMs,
+    reason: str,
+    elsewhere: bool = False,
 ) -> Remembered:
     with transaction.atomic():
-        outcome = remember_many([(sent, reason)], caller=caller, at=at)[0]
+        outcome = remember_many([(sent, reason)], caller=caller, at=at, elsewhere=elsewhere)[0]
         if isinstance(outcome, Refused):
             raise outcome
         if outcome.created and embedded is not None:
@@ -83,11 +96,12 @@ def _store_vectors(memory: Memory, embedded: Vectors) -> None:
 
 
 def remember_many(
-    rows: Sequence[tuple[Mapping[str, Any], str]], *, caller: Caller, at: UnixMs
+    rows: Sequence[tuple[Mapping[str, Any], str]], *, caller: Caller, at: UnixMs, elsewhere: bool = False
 ) -> list[Remembered | Refused]:
     """Store up to 1,000 memories, each with its event, in one transaction; a bad row never loses the others.
 
     `rows` are (fields sent, reason). The answer has one entry per row, in order. Vectors are left to later batches.
+    `elsewhere`: source events may be of another ledger.
     """
     if len(rows) > MAX_BULK:
         raise Invalid(
@@ -100,9 +114,12 @@ def remember_many(
     with transaction.atomic():
         known: dict[tuple[str, str], Memory] = {}
         spaces: dict[str, Workspace] = {}
+        sources = None if elsewhere else _homes_of(sent.get("source_event_id") for sent, _ in rows)
         for sent, reason in rows:
             try:
                 fields = _checked_new(sent, caller=caller, at=at)
+                if sources is not None:
+                    _require_source(fields.get("source_event_id"), fields["workspace"], sources)
                 reason = values.checked_reason(reason)
                 stored = _stored_under(fields, known)
                 if stored is not None:
@@ -126,17 +143,27 @@ def _checked_new(sent: Mapping[str, Any], *, caller: Caller, at: UnixMs) -> dict
         raise Invalid("text is required", field="text", code="required")
     fields = values.checked(sent)
     _require_assertable(fields, caller)
-    caller.reach.require_writable(fields.setdefault("workspace", _home(caller)))
+    caller.reach.require_writable(fields.setdefault("workspace", caller.reach.home))
     if "created_at" in fields:
         values.check_created_at(fields["created_at"], at=at)
     values.check_window(fields.get("t_valid"), fields.get("t_invalid"))
     return fields
 
 
-def _home(caller: Caller) -> str:
-    """The workspace of a write that names none: a bound caller's own, else the global one."""
-    writable = caller.reach.writable
-    return next(iter(writable)) if writable is not None and len(writable) == 1 else GLOBAL
+def _homes_of(event_ids: Iterable[Any]) -> dict[str, str]:
+    """The workspace of each event that some memories say they come from: one query, and none where none do."""
+    asked = {id_ for id_ in event_ids if isinstance(id_, str) and id_.isascii() and id_.isprintable()}
+    if not asked:
+        return {}
+    return dict(ContextEvent.objects.filter(id__in=asked).values_list("id", "workspace"))
+
+
+def _require_source(event_id: str | None, workspace: str, homes: Mapping[str, str]) -> None:
+    """A memory comes from an event of its own workspace: that is what makes it verifiable."""
+    if event_id is not None and homes.get(event_id) != workspace:
+        raise Unprocessable(
+            f"no event {event_id} in this workspace", field="source_event_id", code="unknown_event"
+        )
 
 
 def _require_assertable(fields: Mapping[str, Any], caller: Caller) -> None:
@@ -259,10 +286,12 @@ def revise(
     reason: str = "",
     if_match: int | None = None,
     embed: bool = True,
+    elsewhere: bool = False,
 ) -> Memory:
     """Change some fields of a memory; null clears. Any change of a value adds 1 to `version`.
 
     Without `embed` a new text's vector is left to a later batch: for callers that hold a transaction open.
+    `elsewhere`: its source event may be one of another ledger.
     """
     if "workspace" in sent:
         raise Invalid(
@@ -282,6 +311,9 @@ def revise(
             values.check_created_at(fields["created_at"], at=at)
         values.check_window(fields.get("t_valid", memory.t_valid), fields.get("t_invalid", memory.t_invalid))
         _require_free_external_id(memory, fields.get("external_id"))
+        source = fields.get("source_event_id")
+        if source != memory.source_event_id and not elsewhere:
+            _require_source(source, memory.workspace.name, _homes_of([source]))
         _withdraw_trust(memory, fields, caller)
         kind = _kind_of(memory, fields)
         return _apply(memory, fields, kind=kind, caller=caller, at=at, reason=reason, embedded=embedded)

@@ -9,7 +9,7 @@ from typing import Any
 from ledger.domain.actors import Actor
 from ledger.domain.instants import UnixMs
 
-# Changes of memories and links. Context and correction events join them with the ledger's own API.
+# Changes of memories and links.
 MEMORY_CREATED = "memory_created"
 MEMORY_REVISED = "memory_revised"
 MEMORY_ARCHIVED = "memory_archived"
@@ -18,6 +18,26 @@ MEMORY_VERIFIED = "memory_verified"
 MEMORY_ERASED = "memory_erased"
 LINK_CREATED = "link_created"
 LINK_REMOVED = "link_removed"
+# What an agent said about its decisions, and what people said about that. Each restore voids one supersession, or
+# takes an earlier restore back.
+CONTEXT_ADDED = "context_added"
+CORRECTION_SUPERSEDE = "correction_supersede"
+CORRECTION_RETRACT = "correction_retract"
+CORRECTION_LINK = "correction_link"
+CORRECTION_ANNOTATE = "correction_annotate"
+CORRECTION_RESTORE = "correction_restore"
+# What operators did about the outbox.
+DELIVERY_RETRIED = "delivery_retried"
+DELIVERY_RESUMED = "delivery_resumed"
+
+CORRECTIONS = (
+    CORRECTION_SUPERSEDE,
+    CORRECTION_RETRACT,
+    CORRECTION_LINK,
+    CORRECTION_ANNOTATE,
+    CORRECTION_RESTORE,
+)
+DELIVERED = (CONTEXT_ADDED, *CORRECTIONS)  # these reach the bank, and are counted in coverage
 
 KINDS = (
     MEMORY_CREATED,
@@ -28,6 +48,9 @@ KINDS = (
     MEMORY_ERASED,
     LINK_CREATED,
     LINK_REMOVED,
+    *DELIVERED,
+    DELIVERY_RETRIED,
+    DELIVERY_RESUMED,
 )
 
 
@@ -35,8 +58,10 @@ KINDS = (
 class NewEvent:
     """An event that is about to be appended.
 
-    `subject_id` is the memory it is about (for a link: the memory the link starts from). `text`, `before` and
-    `after` are the erasable payload; everything else is metadata and stays for good.
+    `subject_id` is the memory it is about (for a link: the memory the link starts from; for a correction: the event
+    that is corrected). `object_id` is the other end: the link, the event that takes the subject's place, for a new
+    context event the one it supersedes, for a restore the correction that it undoes. `text`, `before` and `after`
+    are the erasable payload; everything else is metadata and stays for good.
     """
 
     kind: str
@@ -50,4 +75,5 @@ class NewEvent:
     after: Mapping[str, Any] | None = None
     object_id: str = ""
     item_id: str | None = None
+    occurrence: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -33,6 +33,7 @@ SUMMARIES = {
     "recall_get": "The same question in the query string; lists by repeating a name.",
 }
 NOTES = {
+    "Idempotency-Key": "1 to 200 characters of yours; the same one again when you repeat a request",
     "archived": "archived memories leave every answer",
     "category": "one word of yours for a kind of memory",
     "created_after": "RFC 3339, inclusive",
@@ -52,11 +53,18 @@ NOTES = {
     "current_only": "false: the history view, everything marked and nothing left out",
     "cursor": "from next or previous of an answer",
     "depth": "1 to 3",
+    "dry_run": "true: what it would do, and nothing is written",
     "end": "only memories created before it",
     "expires_at": "what it says may be wrong from here on",
     "external_id": "yours; unique in its workspace",
     "fuse": "one answer out of all, by reciprocal rank fusion, of at most limit hits (10 unless said)",
     "from": "a memory's id; in a list of recalls: an instant",
+    "item_id": "a calendar item of yours, 1 to 256 characters; left out of a search: the whole bank",
+    "occurred_at": "RFC 3339; left out: now; may lie in the past",
+    "occurrence": "which of a series, as its RECURRENCE-ID says",
+    "successor": "an event that exists, to take the place",
+    "supersedes_context_id": "the event whose place it takes: of the same workspace, about the same item",
+    "temporal": "a time to prefer; it never leaves anything out",
     "grade": "recalls that served a hit so graded",
     "include_history": "also what no longer, or not yet, holds; in a list of its own",
     "limit": "1 to 200",
@@ -87,7 +95,10 @@ GROUPS = {
     "recall": "Recall",
     "projection": "Projection",
     "recalls": "Records of recalls",
+    "context": "Context",
     "events": "The ledger",
+    "operations": "Deliveries",
+    "ledger": "Verification",
     "quality": "Data quality",
 }
 
@@ -97,6 +108,8 @@ CODES = [
     (400, "required", "A field without which nothing can be done is missing."),
     (400, "unknown_field", "A field or parameter that does not exist here; field names it."),
     (400, "too_large", "A value is longer, or a list has more entries, than is taken."),
+    (400, "idempotency_key_required", "The header Idempotency-Key is missing."),
+    (400, "reason_required", "A correction needs a reason of at least 10 characters."),
     (400, "self_link", "A memory cannot link to, or supersede, itself."),
     (400, "query_required", "An empty query needs a tag or a category."),
     (400, "mode_unavailable", "This installation has no engine for that mode."),
@@ -108,15 +121,29 @@ CODES = [
     (405, "method_not_allowed", "The address knows no such method."),
     (409, "external_id_conflict", "The external id belongs to a memory with other values."),
     (409, "duplicate_link", "Such a link between the two is there already."),
+    (409, "idempotency_conflict", "The key was used for a request with another payload."),
+    (409, "already_superseded", "The event has a successor; the message names the head of its chain."),
+    (409, "supersession_cycle", "The event would supersede itself."),
+    (409, "already_undone", "The correction was undone already."),
+    (409, "nothing_to_restore", "No correction of that event is in force."),
+    (409, "already_delivered", "The outbox entry was delivered already."),
+    (409, "in_delivery", "The outbox entry is being delivered now."),
     (409, "erased", "The memory was erased and cannot be changed."),
     (413, "too_large", "The body is larger than is taken: 2 MB, for bulk 32 MB."),
     (415, "unsupported_media_type", "Bodies are JSON."),
     (422, "unknown_memory", "The body names a memory that does not exist for this key."),
+    (422, "unknown_event", "The body names an event that does not exist in that workspace."),
+    (422, "other_item", "The two events are not about the same item."),
+    (422, "not_correctable", "The event records a change of a memory: change the memory instead."),
     (422, "foreign_workspace", "The two memories belong to different workspaces."),
     (429, "throttled", "Too many requests with this key; Retry-After says when to come back."),
     (500, "internal", "An unexpected error, logged on the server. Nothing was half-written."),
     (503, "record_unavailable", "The record could not be written, so nothing was served."),
-    (503, "erased_meanwhile", "A memory was erased while it was recalled: ask again."),
+    (503, "storage_full", "The disk of the database is full. Nothing was written."),
+    (503, "database_locked", "Another writer holds the database. Nothing was written."),
+    (503, "ledger_key_mismatch", "The ledger was written with another key than the server has."),
+    (503, "verification_running", "The ledger is being verified already."),
+    (503, "erased_meanwhile", "A memory or an event was erased while it was recalled: ask again."),
 ]
 
 
@@ -293,6 +320,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "memories_create": {"text": "Deploys are allowed until four.", "workspace": "ops", "tags": ["deploy"]},
     "links_create": {"from": "mem_…", "to": "mem_…", "type": "EVOLVED_INTO", "reason": "The rule changed"},
     "recall": {"query": "When are deploys allowed?", "workspace": "ops", "profile": "validity"},
+    "context_add": {"text": "Tom asked for a week more.", "workspace": "ops", "item_id": "itm_report"},
+    "context_search": {"query": "Why is it late?", "workspace": "ops", "item_id": "itm_report"},
     "projection": {"workspace": "ops", "task": "Deploy the new version", "max_tokens": 1000},
 }
 
@@ -305,6 +334,8 @@ def _example(operations: list[Operation]) -> str:
         plain = next((one for one in operations if one.method == "GET"), operations[0])
         return f'curl -s {auth} "$URL{plain.path}"'
     body = json.dumps(EXAMPLES[chosen.id], ensure_ascii=False)
+    if any(parameter.name == "Idempotency-Key" and parameter.required for parameter in chosen.parameters):
+        auth += " -H 'Idempotency-Key: a-fresh-one'"
     return (
         f'curl -s -X {chosen.method} {auth} "$URL{chosen.path}" \\\n'
         f"  -H 'Content-Type: application/json' \\\n  -d '{body}'"

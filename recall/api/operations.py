@@ -1,4 +1,4 @@
-"""The ledger, data quality, health."""
+"""Data quality, health."""
 
 from __future__ import annotations
 
@@ -13,58 +13,16 @@ from rest_framework.views import APIView
 
 from ledger import triggers
 from ledger.clock import now_ms
-from ledger.domain.events import KINDS
-from ledger.domain.refusals import NotFound
-from ledger.models import ContextEvent
 from ledger.queries import head
 from recall import embedders
-from recall.answers import event_json
 from recall.api.access import caller_of
-from recall.api.arguments import ANY, WHOLE, paged_links, query_of
+from recall.api.arguments import ANY, WHOLE, query_of
+from recall.banks import BankUnavailable, installed_bank
 from recall.domain.state import Anchor
-from recall.paging import page_of, parse_cursor, parse_limit
 from recall.queries import quality
 from recall.services import installed_index
-from vault.domain import values
 from vault.domain.access import scope_of
 from vault.domain.embedding import EmbedderUnavailable
-
-
-class Events(APIView):
-    """The ledger's events that the key may read, newest first."""
-
-    LIST = "kind workspace memory limit cursor".split()
-
-    @extend_schema(
-        operation_id="events_list",
-        parameters=[OpenApiParameter(name, str) for name in LIST],
-        responses={200: ANY},
-    )
-    def get(self, request: Request) -> Response:
-        asked = query_of(request, tuple(self.LIST))
-        rows, reach = ContextEvent.objects.all(), caller_of(request).reach
-        scope = scope_of(asked.get("workspace"), reach)
-        if scope.workspaces is not None:
-            rows = rows.filter(workspace__in=scope.workspaces)
-        if "kind" in asked:
-            rows = rows.filter(kind=values.check_choice(asked["kind"], KINDS, field="kind"))
-        if "memory" in asked:
-            rows = rows.filter(subject_id=asked["memory"])
-        page = page_of(rows, cursor=parse_cursor(asked.get("cursor")), limit=parse_limit(asked.get("limit")))
-        results = [event_json(event, reach=reach) for event in page.rows]
-        return Response({"results": results, **paged_links(request, page.next, page.previous)})
-
-
-class OneEvent(APIView):
-    """One event of the ledger."""
-
-    @extend_schema(operation_id="event_read", responses={200: ANY})
-    def get(self, request: Request, event_id: str) -> Response:
-        query_of(request, ())
-        event = ContextEvent.objects.filter(id=event_id).first()
-        if event is None or not caller_of(request).reach.reads(event.workspace):
-            raise NotFound(f"no event {event_id}", hint="ids begin with evt_")
-        return Response(event_json(event, reach=caller_of(request).reach))
 
 
 class Quality(APIView):
@@ -93,8 +51,18 @@ def embedder_part() -> dict[str, Any]:
         return {"ok": False, "reason": str(error)}
 
 
+def bank_part() -> dict[str, Any]:
+    """The memory bank. Without it context cannot be searched, and says so, and waits to be delivered: that is ready."""
+    bank = installed_bank()
+    try:
+        bank.check()
+    except BankUnavailable as error:
+        return {"ok": False, "bank": bank.name, "code": error.code, "reason": error.reason}
+    return {"ok": True, "bank": bank.name}
+
+
 def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's signature
-    """Database, ledger guards, index and embedder, each with a reason when it is not ready."""
+    """Database, ledger guards, index, embedder and bank, each with a reason when it is not ready."""
     parts: dict[str, Any] = {}
     try:
         head()
@@ -106,9 +74,10 @@ def readyz(request: HttpRequest) -> JsonResponse:  # noqa: ARG001  Django's sign
         )
         parts["index"] = {"ok": True, "engine": installed_index().version}
         parts["embedder"] = embedder_part()
+        parts["bank"] = bank_part()
     except DatabaseError as error:
         parts["database"] = {"ok": False, "reason": str(error)}
-    ready = all(part["ok"] for name, part in parts.items() if name != "embedder")
+    ready = all(part["ok"] for name, part in parts.items() if name not in ("embedder", "bank"))
     return JsonResponse(
         {"status": "ready" if ready else "not ready", "parts": parts}, status=200 if ready else 503
     )

@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from recall.api import docs, errors, memories, operations, projections, recalls
+from recall.api import context, docs, errors, memories, operations, projections, recalls
 
 urlpatterns = [
     path("memories", memories.Memories.as_view()),
@@ -21,8 +21,13 @@ urlpatterns = [
     path("projection", projections.Projection.as_view()),
     path("recalls", recalls.Recalls.as_view()),
     path("recalls/<str:recall_id>", recalls.OneRecall.as_view()),
-    path("events", operations.Events.as_view()),
-    path("events/<str:event_id>", operations.OneEvent.as_view()),
+    path("context", context.Context.as_view()),
+    path("context/search", context.ContextSearch.as_view()),
+    path("events", context.Events.as_view()),
+    path("events/<str:event_id>", context.OneEvent.as_view()),
+    path("events/<str:event_id>/corrections", context.Corrections.as_view()),
+    path("operations/<str:operation_id>", context.OneOperation.as_view()),
+    path("ledger/verify", context.Verify.as_view()),
     path("quality", operations.Quality.as_view()),
     path("docs", docs.reference, name="api-docs"),
     path(

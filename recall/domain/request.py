@@ -95,18 +95,24 @@ class ProjectionRequest:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def require_temporal(temporal: tuple[UnixMs | None, UnixMs | None] | None) -> None:
+    """Refuse a preferred time that says nothing, or ends before it begins; raises Invalid."""
+    if temporal is None:
+        return
+    start, end = temporal
+    if start is None and end is None:
+        raise Invalid("temporal needs a start or an end", field="temporal")
+    if start is not None and end is not None and end <= start:
+        raise Invalid("temporal.end is not after temporal.start", field="temporal.end")
+
+
 def require_answerable(request: RecallRequest) -> None:
     """Refuse what contradicts itself, or what this version cannot run; raises Invalid."""
     if request.by_tag_only and not (request.tags or request.category or request.tags_match == "exact"):
         raise Invalid("an empty query needs a tag or a category", field="query", code="query_required")
     if request.start is not None and request.end is not None and request.end <= request.start:
         raise Invalid("end is not after start", field="end")
-    if request.temporal is not None:
-        start, end = request.temporal
-        if start is None and end is None:
-            raise Invalid("temporal needs a start or an end", field="temporal")
-        if start is not None and end is not None and end <= start:
-            raise Invalid("temporal.end is not after temporal.start", field="temporal.end")
+    require_temporal(request.temporal)
     if request.rerank and request.by_tag_only:
         raise Invalid("rerank needs a query", field="rerank")
     if request.rerank and request.limit > RERANKED:

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 from django.conf import settings
 
 from recall.embedders import EmbedderUnavailable
 from recall.embedders.chunks import is_past, windows
-from recall.wire import BadAnswer, asked
+from vault.wire import BadAnswer, Late, NoAnswer, asked, client
 
 if TYPE_CHECKING:
     from recall.embedders import Vector, Vectors
@@ -48,8 +47,7 @@ class OpenAICompatible:
         self._model = given["model"]
         self._address = given["url"].rstrip("/") + "/embeddings"
         self._seconds = given["timeout_ms"] / 1000
-        key = f"Bearer {given['api_key']}".encode()
-        self._client = httpx.Client(headers={b"Authorization": key} if given["api_key"] else None)
+        self._client = client(given["api_key"])
         self._dim: int | None = None
         self._kept = _Recent(QUERIES_KEPT)
 
@@ -105,15 +103,12 @@ class OpenAICompatible:
         limit = time.monotonic() + self._seconds
         try:
             return self._checked(self._answer(parts, min(limit, until or limit)), len(parts))
-        except BadAnswer as error:
-            raise EmbedderUnavailable(str(error)) from None
-        except httpx.TimeoutException:
+        except Late:
             if until is not None and until < limit:
                 raise _Late from None
             raise EmbedderUnavailable(f"no answer within {self._seconds:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            # Without its words and without the cause: they can hold the address or the header with the key.
-            raise EmbedderUnavailable(f"no answer: {type(error).__name__}") from None
+        except (BadAnswer, NoAnswer) as error:
+            raise EmbedderUnavailable(str(error)) from None
 
     def _answer(self, parts: Sequence[str], limit: float) -> bytes:
         body = {"model": self._model, "input": list(parts)}

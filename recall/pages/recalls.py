@@ -22,6 +22,7 @@ from recall.domain.projecting import LISTS
 from recall.domain.validity import GRADES, Grade
 from recall.pages.access import show, signed_in
 from recall.pages.charts import decay, waterfall
+from recall.pages.contexts import context_page
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, GRADE_CHOICES, RecallFilter, RecallForm
 from recall.pages.origins import (
     Origin,
@@ -200,6 +201,8 @@ def _hit(
 @signed_in
 def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:
     stored = record_for(caller.reach, recall_id)
+    if stored.row.about_context:
+        return context_page(request, stored, caller=caller)
     origins = Origins(stored)
     rows, left_out = list(origins.rows.values()), _left_out(origins)
     texts = beginnings(_named(stored, origins, left_out[:FIRST]), caller.reach)
@@ -246,6 +249,8 @@ def recall_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Http
 def hit_page(request: HttpRequest, recall_id: str, position: int, *, caller: Caller) -> HttpResponse:
     """One hit: for htmx its score breakdown, else a page of its own."""
     stored = record_for(caller.reach, recall_id)
+    if stored.row.about_context:
+        return _on_its_page(stored, f"hit-{position}")
     origins = Origins(stored)
     texts = beginnings(_named(stored, origins), caller.reach)
     hits = [hit for hit in hits_of(stored, origins, texts) if hit.position == position]
@@ -272,6 +277,8 @@ def hit_page(request: HttpRequest, recall_id: str, position: int, *, caller: Cal
 def left_out_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> HttpResponse:
     """Why something was not returned: for htmx the table, else a page of its own."""
     stored = record_for(caller.reach, recall_id)
+    if stored.row.about_context:
+        return _on_its_page(stored, "left-out")
     origins = Origins(stored)
     left_out = _left_out(origins)
     others = _others(origins, beginnings(_named(stored, origins, left_out[:SHOWN]), caller.reach))
@@ -282,6 +289,11 @@ def left_out_page(request: HttpRequest, recall_id: str, *, caller: Caller) -> Ht
         "left_out_count": len(left_out),
     }
     return show(request, "left_out.html", context, part="table")
+
+
+def _on_its_page(stored: Stored, place: str) -> HttpResponse:
+    """A context search tells everything on one page."""
+    return HttpResponseRedirect(f"{reverse('recall', args=[stored.row.id])}#{place}", status=303)
 
 
 def sentence(stored: Stored, hits: list[Hit]) -> str:

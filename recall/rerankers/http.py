@@ -12,11 +12,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 from django.conf import settings
 
 from recall.rerankers import RerankerUnavailable
-from recall.wire import BadAnswer, asked
+from vault.wire import BadAnswer, Late, NoAnswer, asked, client
 
 ROOM = 2000  # characters of a text: with a question about what models of 512 word pieces take, and some refuse more
 QUERY_ROOM = 1000
@@ -35,8 +34,7 @@ class HttpReranker:
         self._model = given["model"]
         self._address = given["url"].rstrip("/") + "/rerank"
         self._seconds = given["timeout_ms"] / 1000
-        key = f"Bearer {given['api_key']}".encode()
-        self._client = httpx.Client(headers={b"Authorization": key} if given["api_key"] else None)
+        self._client = client(given["api_key"])
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -47,13 +45,10 @@ class HttpReranker:
             body = self._body(query[:QUERY_ROOM], [text[:ROOM] for text in texts])
             limit = time.monotonic() + self._seconds
             answer = asked(self._client, self._address, body, limit=limit, most=ANSWER_BYTES)
-        except BadAnswer as error:
-            raise RerankerUnavailable(str(error)) from None
-        except httpx.TimeoutException:
+        except Late:
             raise RerankerUnavailable(f"no answer within {self._seconds:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            # Without its words and without the cause: they can hold the address or the header with the key.
-            raise RerankerUnavailable(f"no answer: {type(error).__name__}") from None
+        except (BadAnswer, NoAnswer) as error:
+            raise RerankerUnavailable(str(error)) from None
         return _checked(answer, len(texts))
 
     def _body(self, query: str, texts: list[str]) -> dict[str, Any]:

@@ -69,12 +69,14 @@ def restored(text: str, tmp_path: Path, importing: Callable[..., ImportRun]) -> 
 
 def test_every_field_and_link_comes_back_from_an_export(
     remember: Callable[..., Memory],
+    event_in: Callable[..., str],
     link: Callable[..., MemoryLink],
     caller: Caller,
     importing: Callable[..., ImportRun],
     tmp_path: Path,
     now: UnixMs,
 ) -> None:
+    source = event_in("red")
     full = remember(
         "Zoë's 4 o'clock: “quoted”, العربية, 🎉\nand a second line",
         workspace="red",
@@ -87,7 +89,7 @@ def test_every_field_and_link_comes_back_from_an_export(
         t_valid=now - 5 * DAY,
         t_invalid=now + DAY,
         expires_at=now + 2 * DAY,
-        source_event_id="evt_1",
+        source_event_id=source,
         external_id="their-17",
         metadata={"depth": {"list": [1, 2.5, None, True]}},
     )
@@ -121,7 +123,7 @@ def test_every_field_and_link_comes_back_from_an_export(
         "t_valid": "2026-11-25T12:00:00Z",
         "t_invalid": "2026-12-01T12:00:00Z",
         "expires_at": "2026-12-02T12:00:00Z",
-        "source_event_id": "evt_1",
+        "source_event_id": source,
         "external_id": "their-17",
         "metadata": {"depth": {"list": [1, 2.5, None, True]}},
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from ledger.domain import events as kinds
 from ledger.domain.instants import DAY, MINUTE, UnixMs
@@ -76,7 +77,9 @@ def test_a_memory_is_stored_with_its_event_and_its_words(remember: Remember, now
     assert stored.workspace.memories == 1
 
 
-def test_everything_that_was_sent_comes_back(remember: Remember, now: UnixMs) -> None:
+def test_everything_that_was_sent_comes_back(
+    remember: Remember, event_in: Callable[..., str], now: UnixMs
+) -> None:
     fields = {
         "workspace": "red",
         "tags": ["b", "a", "b"],
@@ -88,7 +91,7 @@ def test_everything_that_was_sent_comes_back(remember: Remember, now: UnixMs) ->
         "t_valid": now - DAY,
         "t_invalid": now + DAY,
         "expires_at": now + 2 * DAY,
-        "source_event_id": "evt_x",
+        "source_event_id": event_in("red"),
         "external_id": "their-1",
         "metadata": {"nested": [1, 2.5, None, {"ü": "🙂"}]},
     }
@@ -397,10 +400,51 @@ def test_each_change_of_a_value_adds_one_to_the_version(
 
 
 @pytest.mark.parametrize("field", ["t_valid", "t_invalid", "expires_at", "external_id", "source_event_id"])
-def test_null_clears(remember: Remember, caller: Caller, now: UnixMs, field: str) -> None:
+def test_null_clears(
+    remember: Remember, event_in: Callable[..., str], caller: Caller, now: UnixMs, field: str
+) -> None:
     filled = {"t_valid": now, "t_invalid": now + 9, "expires_at": now, "external_id": "e"}
-    memory = remember("a text", **filled, source_event_id="evt_x")
+    memory = remember("a text", **filled, source_event_id=event_in())
     assert getattr(services.revise(memory.id, {field: None}, caller=caller, at=now), field) is None
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["of another workspace", "that nobody has"])
+def test_a_memory_cannot_come_from_an_event(
+    remember: Remember, event_in: Callable[..., str], caller: Caller, now: UnixMs, unknown: bool
+) -> None:
+    source = "evt_x" if unknown else event_in("blue")
+    stored = remember("stored", workspace="red")
+    outcomes = services.remember_many(
+        [({"text": "a", "workspace": "red", "source_event_id": source}, ""), ({"text": "b"}, "")],
+        caller=caller,
+        at=now,
+    )
+    refused = [outcomes[0]]
+    assert not isinstance(outcomes[1], Refused)
+    with pytest.raises(Unprocessable) as revised:
+        services.revise(stored.id, {"source_event_id": source}, caller=caller, at=now)
+    with pytest.raises(Unprocessable) as superseded:
+        services.supersede(stored.id, sent={"text": "c", "source_event_id": source}, caller=caller, at=now)
+    for one in (*refused, revised.value, superseded.value):
+        assert isinstance(one, Unprocessable)
+        assert (one.field, one.code) == ("source_event_id", "unknown_event")
+        assert one.message == f"no event {source} in this workspace"
+
+
+def test_the_source_events_of_a_whole_bulk_are_looked_up_in_one_query(
+    event_in: Callable[..., str], caller: Caller, now: UnixMs
+) -> None:
+    sources = [event_in("red") for _ in range(3)]
+    services.remember({"text": "the workspace's first", "workspace": "red"}, caller=caller, at=now)
+
+    def queries(*rows: dict[str, Any]) -> list[str]:
+        with CaptureQueriesContext(connection) as captured:
+            services.remember_many([({"workspace": "red", **row}, "") for row in rows], caller=caller, at=now)
+        return [query["sql"] for query in captured.captured_queries]
+
+    without = queries({"text": "a"}, {"text": "b"}, {"text": "c"})
+    sourced = queries(*({"text": source, "source_event_id": source} for source in sources))
+    assert len(sourced) == len(without) + 1
 
 
 def test_text_cannot_be_cleared_and_workspace_cannot_be_changed(

@@ -38,6 +38,11 @@ class Reach:
         """Numbers that count everybody's rows (an event's seq, say) are only for whoever may see them all."""
         return self.readable is None
 
+    @property
+    def home(self) -> str:
+        """The workspace of a request that names none: a bound caller's own, else the global one."""
+        return next(iter(self.writable)) if self.writable is not None and len(self.writable) == 1 else GLOBAL
+
     def reads(self, workspace: str) -> bool:
         return self.readable is None or workspace in self.readable
 

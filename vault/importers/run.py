@@ -166,7 +166,9 @@ def _is_plain(row: Row, returning: set[str]) -> bool:
 
 def _remembered(rows: Sequence[Row], *, caller: Caller, at: UnixMs) -> Iterator[tuple[Row, Outcome]]:
     sent = [(step.sent, step.reason) for row in rows for step in row.steps if isinstance(step, Remember)]
-    for row, outcome in zip(rows, services.remember_many(sent, caller=caller, at=at), strict=True):
+    for row, outcome in zip(
+        rows, services.remember_many(sent, caller=caller, at=at, elsewhere=True), strict=True
+    ):
         if isinstance(outcome, Refused):
             yield row, outcome
         else:
@@ -219,7 +221,7 @@ def _take(step: Step, *, caller: Caller, at: UnixMs) -> bool:
         case Revise():
             before = _named(step.workspace, step.external_id)
             after = services.revise(
-                before.id, step.sent, caller=caller, at=at, reason=step.reason, embed=False
+                before.id, step.sent, caller=caller, at=at, reason=step.reason, embed=False, elsewhere=True
             )
             return after.version != before.version
         case Erase():
@@ -231,7 +233,9 @@ def _take(step: Step, *, caller: Caller, at: UnixMs) -> bool:
 def _remember(step: Remember, *, caller: Caller, at: UnixMs) -> bool:
     here = _stored(step.sent["workspace"], step.sent.get("external_id"))
     if here is None or here.external_id is not None:
-        return services.remember(step.sent, caller=caller, at=at, reason=step.reason, embed=False).created
+        return services.remember(
+            step.sent, caller=caller, at=at, reason=step.reason, embed=False, elsewhere=True
+        ).created
     current = here.values
     for name, value in values.checked(step.sent).items():
         if name != "external_id" and current[name] != value:

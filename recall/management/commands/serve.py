@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import hashlib
 import json
 import logging
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from argparse import ArgumentParser
@@ -33,8 +37,11 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from ledger import triggers
 from recall import upkeep
+from recall.banks import BankUnavailable, installed_bank
 
 CHECKPOINT_SECONDS = 2
+LOOK_SECONDS = 2  # between looks whether delivery has to be started
+END_SECONDS = 4  # less than gunicorn's graceful_timeout
 log = logging.getLogger(__name__)
 
 
@@ -129,6 +136,66 @@ def work_beside_the_requests(worker: Any) -> None:  # noqa: ARG001  gunicorn's s
         threading.Thread(target=work, name=name, daemon=True).start()
 
 
+class DeliveryBeside:
+    """`manage.py deliver` in a process of its own, kept running by whichever worker holds the claim.
+
+    Not in a thread: what a bank takes of a processor would be missing in answers. A worker that is killed frees the
+    claim, and its `deliver` ends by itself (--with-parent) while another worker starts the next.
+    """
+
+    def __init__(self) -> None:
+        self._running: subprocess.Popen[bytes] | None = None
+        self._ending = threading.Event()
+
+    def follow(self) -> None:
+        """Start it, and start it again when it has ended. Never returns before `end`."""
+        command = [
+            sys.executable,
+            str(settings.BASE_DIR / "manage.py"),
+            "deliver",
+            "--with-parent",
+            str(os.getpid()),
+        ]
+        with (Path(settings.DATA_DIR) / "delivery.lock").open("w") as claim:
+            while not self._claimed(claim.fileno()):
+                if self._ending.wait(LOOK_SECONDS):
+                    return
+            while not self._ending.is_set():
+                self._running = subprocess.Popen(command)  # noqa: S603  our own command, no one else's words
+                status = self._running.wait()
+                if not self._ending.wait(LOOK_SECONDS):
+                    log.warning("deliver ended with status %s and is started again", status)
+
+    @staticmethod
+    def _claimed(claim: int) -> bool:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Let it finish what it has begun; what takes longer is delivered again after its lease."""
+        self._ending.set()
+        if self._running is not None and self._running.poll() is None:
+            self._running.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._running.wait(END_SECONDS)
+
+
+delivery_beside = DeliveryBeside()
+
+
+def work_and_deliver(worker: Any) -> None:
+    """What is done beside the requests, and delivery of the outbox."""
+    work_beside_the_requests(worker)
+    threading.Thread(target=delivery_beside.follow, name="delivery", daemon=True).start()
+
+
+def end_delivery(server: Any, worker: Any) -> None:  # noqa: ARG001  gunicorn's signature
+    delivery_beside.end()
+
+
 def _checkpoints() -> None:
     """Move SQLite's write-ahead log into the database.
 
@@ -171,11 +238,15 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--workers", type=int, default=2)
         parser.add_argument("--threads", type=int, default=4)
+        parser.add_argument("--with-worker", action="store_true", help="run manage.py deliver beside it")
 
     def handle(self, **options: Any) -> None:
         require_migrated()
         require_guarded()
+        if options["with_worker"] and not settings.OUTBOX_HANDLERS:
+            raise CommandError("--with-worker: no bank is configured, there is nothing to deliver to")
         require_free(options["host"], options["port"])
+        self.require_bank()
         collect_static()
         connections.close_all()  # no connection may cross a fork
         host = f"[{options['host']}]" if ":" in options["host"] else options["host"]
@@ -186,7 +257,8 @@ class Command(BaseCommand):
                 "workers": options["workers"],
                 "threads": options["threads"],
                 "worker_class": QuietWorker,
-                "post_worker_init": work_beside_the_requests,
+                "post_worker_init": work_and_deliver if options["with_worker"] else work_beside_the_requests,
+                "worker_exit": end_delivery,
                 "keepalive": 75,
                 "preload_app": True,  # once, before the workers fork: they share what was loaded
                 "graceful_timeout": 5,  # a worker that missed the signal is not waited for longer
@@ -198,6 +270,15 @@ class Command(BaseCommand):
                 "worker_tmp_dir": str(settings.DATA_DIR),
             }
         ).run()
+
+    def require_bank(self) -> None:
+        """Refuse to start with a bank that somebody has to put right; one that does not answer may be back any time."""
+        try:
+            installed_bank().check()
+        except BankUnavailable as error:
+            if error.misconfigured:
+                raise CommandError(f"the memory bank cannot be used: {error.reason}") from error
+            self.stderr.write(f"The memory bank does not answer now ({error.reason}); context waits for it")
 
 
 def collect_static() -> None:
