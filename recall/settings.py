@@ -230,7 +230,8 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
     "recall.guards.EVENTS",
 ]
 LEDGER_KEY = _ledger_key()
-LEDGER_SUPERSESSION_HOOKS: list[str] = []  # who is told, in the transaction, which events' standing changed
+# Who is told, in the transaction, which events' standing changed.
+LEDGER_SUPERSESSION_HOOKS = ["vault.services.note_supersession"]
 OUTBOX_LEASE_MS = whole_number("RECALL_OUTBOX_LEASE_MS", 60_000)  # longer than any handler takes
 OUTBOX_HANDLERS = {  # what delivers each kind of outbox entry
     "context": "recall.banks.deliver",

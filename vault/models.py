@@ -69,8 +69,8 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
 class Memory(models.Model):
     """A text that an agent may recall. `seq` is the rowid that text indexes point at, `id` the public name.
 
-    `replaced_since` is the earliest instant of an outgoing replacing link, kept by the link services, so that
-    the search itself can tell the open from the doubtful without a join. Big columns stand last: SQLite reads
+    `replaced_since` is the earliest instant of an outgoing replacing link or of its source event's supersession, so
+    that the search itself can tell the open from the doubtful without a join. Big columns stand last: SQLite reads
     a row from the left, and the search needs only the left.
     """
 

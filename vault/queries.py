@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,9 +13,10 @@ from django.db.models.functions import Substr
 
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import NotFound
+from ledger.queries import effective_edges
 from vault.domain.access import Reach, Scope
 from vault.domain.facts import Facts
-from vault.domain.links import REPLACING, Edge
+from vault.domain.links import REPLACING, SUPERSEDED_BY, Edge
 from vault.models import Memory, MemoryLink, Workspace
 
 
@@ -86,12 +87,19 @@ class Chains:
     facts: dict[str, Facts]
 
 
+# Over replacing links from memory to memory, and over supersessions from event to event, also where no memory came from
+# the event between.
 _WALK = """
-WITH RECURSIVE reached(seq) AS (
-    SELECT m.seq FROM json_each(%s) AS asked JOIN vault_memory m ON m.id = asked.value
+WITH RECURSIVE reached(seq, event) AS (
+    SELECT m.seq, m.source_event_id FROM json_each(%s) AS asked JOIN vault_memory m ON m.id = asked.value
     UNION
-    SELECT l.target_id FROM reached r JOIN vault_memorylink l ON l.source_id = r.seq
+    SELECT t.seq, t.source_event_id FROM reached r JOIN vault_memorylink l ON l.source_id = r.seq
+    JOIN vault_memory t ON t.seq = l.target_id
     WHERE l.type IN (%s, %s) AND (%s IS NULL OR l.created_at <= %s)
+    UNION
+    SELECT t.seq, s.new_id FROM reached r JOIN ledger_supersession s ON s.old_id = r.event
+    LEFT JOIN vault_memory t ON t.source_event_id = s.new_id
+    WHERE s.voided_by_id IS NULL AND (%s IS NULL OR s.created_at <= %s)
 )
 """
 
@@ -114,34 +122,62 @@ def facts_from(row: Sequence[Any], workspace: str) -> Facts:
 _CHAINS = (
     _WALK
     + f"""
-SELECT {FACTS}, w.name,
+SELECT {FACTS}, w.name, r.event,
        l.id, (SELECT t.id FROM vault_memory t WHERE t.seq = l.target_id), l.type, l.created_at
 FROM reached r
-JOIN vault_memory m ON m.seq = r.seq
-JOIN vault_workspace w ON w.id = m.workspace_id
+LEFT JOIN vault_memory m ON m.seq = r.seq
+LEFT JOIN vault_workspace w ON w.id = m.workspace_id
 LEFT JOIN vault_memorylink l ON l.source_id = r.seq AND l.type IN (%s, %s) AND (%s IS NULL OR l.created_at <= %s)
 """
 )
 
 
 def chains_from(memory_ids: Iterable[str], *, until: UnixMs | None) -> Chains:
-    """Walk all replacing links from these memories: one query, however many and however long the chains.
+    """Walk all replacing edges from these memories: one query, however many and however long the chains, and one more
+    where some of them came from events.
 
-    `until` leaves out links created later (an anchor in the past); None takes all. The facts cover the asked
-    memories too.
+    `until` leaves out edges made later (an anchor in the past); None takes all. The facts cover the asked memories too.
     """
-    seen: list[Any] = [*REPLACING, until, until]
+    links: list[Any] = [*REPLACING, until, until]
     edges: list[Edge] = []
     facts: dict[str, Facts] = {}
+    came_from: dict[str, set[str]] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_CHAINS, [json.dumps(sorted(memory_ids)), *seen, *seen])
+        cursor.execute(_CHAINS, [json.dumps(sorted(memory_ids)), *links, until, until, *links])
         for row in cursor.fetchall():
-            workspace, link_id, target, relation, linked_at = row[FACTS_WIDTH:]
+            workspace, event, link_id, target, relation, linked_at = row[FACTS_WIDTH:]
+            if event is not None:
+                came_from.setdefault(event, set())
+            if row[0] is None:  # an event from which no memory came
+                continue
             found = facts_from(row, workspace)
             facts[found.id] = found
+            if event is not None:
+                came_from[event].add(found.id)
             if link_id is not None:
                 edges.append(Edge(link_id, found.id, target, relation, linked_at))
+    if came_from:
+        edges += _edges_of_events(came_from, until=until)
     return Chains(tuple(edges), facts)
+
+
+def _edges_of_events(came_from: Mapping[str, Collection[str]], *, until: UnixMs | None) -> list[Edge]:
+    """The supersessions between events as edges between the memories that came from them.
+
+    An edge leads to the next event along the way from which a memory came, and takes the id and the instant of the
+    supersession it begins with. Of several memories from one event the newest by id stands for it.
+    """
+    way_on = {edge.old: edge for edge in effective_edges(came_from, until=until)}
+    edges = []
+    for old, first in sorted(way_on.items()):
+        passed, new = {old}, first.new
+        while not came_from.get(new) and new in way_on and new not in passed:
+            passed.add(new)
+            new = way_on[new].new
+        if new not in passed and came_from.get(new):
+            target, at = max(came_from[new]), first.created_at
+            edges += [Edge(first.event_id, one, target, SUPERSEDED_BY, at) for one in sorted(came_from[old])]
+    return edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +190,18 @@ class Around:
 
 
 _FAMILY = """
-WITH RECURSIVE family(seq) AS (
-    SELECT %s
+WITH RECURSIVE family(seq, event) AS (
+    SELECT m.seq, m.source_event_id FROM vault_memory m WHERE m.seq = %s
     UNION
-    SELECT CASE l.source_id WHEN f.seq THEN l.target_id ELSE l.source_id END
+    SELECT t.seq, t.source_event_id
     FROM family f JOIN vault_memorylink l ON (l.source_id = f.seq OR l.target_id = f.seq) AND l.type IN (%s, %s)
+    JOIN vault_memory t ON t.seq = CASE l.source_id WHEN f.seq THEN l.target_id ELSE l.source_id END
+    UNION
+    SELECT t.seq, CASE s.old_id WHEN f.event THEN s.new_id ELSE s.old_id END
+    FROM family f JOIN ledger_supersession s ON (s.old_id = f.event OR s.new_id = f.event) AND s.voided_by_id IS NULL
+    LEFT JOIN vault_memory t ON t.source_event_id = CASE s.old_id WHEN f.event THEN s.new_id ELSE s.old_id END
 )
-SELECT m.id FROM family f JOIN vault_memory m ON m.seq = f.seq LIMIT 1000
+SELECT DISTINCT m.id FROM family f JOIN vault_memory m ON m.seq = f.seq LIMIT 1000
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from ledger.domain.ids import new_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Conflict, Forbidden, Invalid, Outdated, Refused, Unprocessable
 from ledger.models import ContextEvent
+from ledger.queries import effective_edges
 from ledger.services import append_event, append_events, erase_payloads
 from vault import fulltext, vectors
 from vault.domain import values
@@ -237,6 +238,9 @@ def sha256(text: str) -> str:
 def _insert(fresh: Sequence[tuple[Memory, list[str], str]], *, caller: Caller, at: UnixMs) -> None:
     if not fresh:
         return
+    since = _superseded_since({m.source_event_id for m, _, _ in fresh if m.source_event_id is not None})
+    for memory, _, _ in fresh:
+        memory.replaced_since = since.get(memory.source_event_id or "")
     Memory.objects.bulk_create(memory for memory, _, _ in fresh)
     MemoryTag.objects.bulk_create(
         MemoryTag(memory=memory, tag=tag) for memory, tags, _ in fresh for tag in tags
@@ -404,6 +408,8 @@ def _apply(
     for name, value in changed.items():
         if name != "tags":
             setattr(memory, name, value)
+    if "source_event_id" in changed:
+        memory.replaced_since = _replaced_since(memory)
     memory.version += 1
     memory.updated_at = at
     memory.save()
@@ -541,11 +547,33 @@ def _end(memory_id: str, field: str, caller: Caller) -> Memory:
 
 
 def _note_links(source: Memory, target: Memory) -> None:
-    """Keep `replaced_since`, the earliest instant of a replacing link out of this memory; both ends changed."""
-    replacing = source.links_out.filter(type__in=REPLACING)
-    since = replacing.order_by("created_at").values_list("created_at", flat=True).first()
-    Memory.objects.filter(seq=source.seq).update(replaced_since=since)
+    """Keep `replaced_since` of the memory that a link leaves; both ends changed."""
+    Memory.objects.filter(seq=source.seq).update(replaced_since=_replaced_since(source))
     vectors.note_changes(source.workspace_id, [source.seq, target.seq])
+
+
+def _replaced_since(memory: Memory) -> UnixMs | None:
+    """The earliest instant at which something may have replaced a memory: a link out of it, or the supersession of its
+    event. Whether something did is for current state to say."""
+    links = memory.links_out.filter(type__in=REPLACING).values_list("created_at", flat=True)
+    source = memory.source_event_id
+    ledger = [] if source is None else _superseded_since([source]).values()
+    return min([*links, *ledger], default=None)
+
+
+def _superseded_since(event_ids: Collection[str]) -> dict[str, UnixMs]:
+    """Since when each of these events is superseded; without those that are not, and without a query for none."""
+    return {edge.old: edge.created_at for edge in effective_edges(event_ids) if edge.old in event_ids}
+
+
+def note_supersession(event_ids: Sequence[str], *, at: UnixMs) -> None:  # noqa: ARG001  a hook's signature
+    """The standing of these events changed in the ledger: keep `replaced_since` of the memories that came from them.
+
+    Called by the ledger in its transaction (settings.LEDGER_SUPERSESSION_HOOKS).
+    """
+    for memory in Memory.objects.filter(source_event_id__in=event_ids):
+        Memory.objects.filter(seq=memory.seq).update(replaced_since=_replaced_since(memory))
+        vectors.note_changes(memory.workspace_id, [memory.seq])
 
 
 def _link_event(kind: str, made: MemoryLink, caller: Caller, at: UnixMs, reason: str) -> NewEvent:

@@ -36,7 +36,11 @@ class LocalBank:
             return kept.id
         try:
             return remember(
-                _fields(note), caller=DELIVERY, at=now_ms(), reason="delivered from the ledger"
+                _fields(note),
+                caller=DELIVERY,
+                at=now_ms(),
+                reason="delivered from the ledger",
+                elsewhere=True,  # whose event it is, the ledger knew when it sent the note
             ).memory.id
         except Refused as refusal:
             raise BankRefused(refusal.message, code=refusal.code) from refusal
