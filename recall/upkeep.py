@@ -27,16 +27,23 @@ AFTER_TROUBLE = 10.0
 WORTH_WARMING = 1_000  # memories: a smaller workspace is read in no time
 
 
+def load_libraries() -> None:
+    """Import what every worker would import for itself, slowly, each beside the other."""
+    import faiss  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import tokenizers  # noqa: F401
+
+
 def warm() -> None:
     """Load what the first recall of this process would have to load."""
     try:
         embedders.installed().embed_query("warm")
     except EmbedderUnavailable as error:
         log.warning("there is no embedder for now: %s", error)
-    span_named_in("today", at=now_ms())
     names = Workspace.objects.filter(memories__gte=WORTH_WARMING).values_list("name", flat=True)
     with installed_index().opened(Scope(tuple(sorted(names)))):
         pass
+    span_named_in("today", at=now_ms())  # a third of a second that most questions do not need
 
 
 def follow() -> None:
