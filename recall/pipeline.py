@@ -32,7 +32,7 @@ from recall.domain.state import (
     state_of,
     states_of,
 )
-from recall.domain.validity import Validity, grade_in_state
+from recall.domain.validity import Validity, grader
 from recall.indexes import FALLEN, LINKED, OPEN, Index, Measured, Question, Vector
 from recall.rerankers import RerankerUnavailable
 from recall.strategies import IN_ORDER, Asking, Sighted, looks_by_meaning, said
@@ -443,10 +443,9 @@ def _by_reranker(candidate: Candidate) -> tuple[float, str]:
 def judge(run: Run) -> None:
     """Grade every candidate; under the validity profile in fused mode, order the pool by base × multiplier."""
     request, at = run.question.request, run.question.anchor.at
+    graded = grader(at=at, workspace=request.workspace, weights=run.weights)
     for candidate in run.considered.values():
-        candidate.validity = grade_in_state(
-            candidate.facts, candidate.state, at=at, workspace=request.workspace, weights=run.weights
-        )
+        candidate.validity = graded(candidate.facts, candidate.state)
     size = len(run.pool)
     for rank, candidate in enumerate(run.pool):
         if request.reorders:

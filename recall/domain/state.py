@@ -46,8 +46,7 @@ class Anchor:
         return self.at if self.past else None
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Whether a memory is current; if not, why, and what stands in its place.
 
     `edge` is the first step of the way to the replacement. `inactive` says that there are replacing edges but

@@ -15,7 +15,7 @@ candidate, and these are made three times faster than frozen dataclasses.)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -129,15 +129,37 @@ def grade(
     ("invalidated_by", "evolved_into", "ledger"); a deprecated status speaks for itself. `notes` are what other
     rules found: they leave a signal and a reason, and weigh nothing.
     """
-    age = max(0, at - facts.created_at)
-    expiry = facts.expiry
-    by_age = _freshness(age, weights)
+    timeless = _timeless(facts, workspace=workspace, superseded_by=superseded_by, weights=weights)
+    return _graded(facts, timeless, at=at, notes=notes, weights=weights)
+
+
+class Timeless(NamedTuple):
+    """What is judged of a memory without looking at the clock; many memories have the same."""
+
+    scope_match: str
+    superseded: bool
+    judgements: tuple[Judgement, ...]
+
+
+def _timeless(
+    facts: Facts, *, workspace: str | None, superseded_by: str | None, weights: Weights
+) -> Timeless:
     scope_match = _scope(facts.workspace, workspace)
     by_scope = _scoped(scope_match, weights.scope_bonus)
     by_provenance = _provenance(facts.provenance_class, weights.provenance_boost)
     by_replacement = _superseded(facts, superseded_by, weights)
+    spoken = tuple(j for j in (by_scope, by_provenance, by_replacement) if j)
+    return Timeless(scope_match, by_replacement is not None, spoken)
+
+
+def _graded(
+    facts: Facts, timeless: Timeless, *, at: UnixMs, notes: tuple[Judgement, ...], weights: Weights
+) -> Validity:
+    age = max(0, at - facts.created_at)
+    expiry = facts.expiry
+    by_age = _freshness(age, weights)
     by_expiry = None if expiry is None else _expiry(expiry, at, weights)
-    spoken = tuple([j for j in (by_age, by_scope, by_provenance, by_replacement, by_expiry, *notes) if j])
+    spoken = (by_age, *timeless.judgements, *((by_expiry,) if by_expiry else ()), *notes)
     signal = None if by_expiry is None else by_expiry.signal
     multiplier = 1.0
     for judgement in spoken:
@@ -146,9 +168,9 @@ def grade(
         _worst(spoken),
         by_age.factor,
         age,
-        scope_match,
+        timeless.scope_match,
         facts.provenance_class,
-        by_replacement is not None,
+        timeless.superseded,
         signal == "expiring_soon",
         signal == "expired",
         expiry,
@@ -167,14 +189,29 @@ def grade_in_state(
     facts: Facts, state: State, *, at: UnixMs, workspace: str | None, weights: Weights = DEFAULT
 ) -> Validity:
     """Grade a memory whose state at the anchor is known: how it was replaced counts, and is noted where it was not."""
-    notes: tuple[Judgement, ...] = ()
-    if state.inactive:
-        notes = (_INACTIVE,)
-    elif state.reason == "replacement_erased":
-        notes = (_ERASED,)
-    return grade(
-        facts, at=at, workspace=workspace, superseded_by=state.superseded_by, notes=notes, weights=weights
-    )
+    return grader(at=at, workspace=workspace, weights=weights)(facts, state)
+
+
+def grader(
+    *, at: UnixMs, workspace: str | None, weights: Weights = DEFAULT
+) -> Callable[[Facts, State], Validity]:
+    """`grade_in_state` for many memories of one recall: what does not depend on time is judged once for each kind."""
+    kinds: dict[tuple[str, str, str, str | None], Timeless] = {}
+
+    def graded(facts: Facts, state: State) -> Validity:
+        how = None if state.edge is None else state.superseded_by
+        kind = facts.workspace, facts.provenance_class, facts.status, how
+        timeless = kinds.get(kind)
+        if timeless is None:
+            timeless = kinds[kind] = _timeless(facts, workspace=workspace, superseded_by=how, weights=weights)
+        notes: tuple[Judgement, ...] = ()
+        if state.inactive:
+            notes = (_INACTIVE,)
+        elif state.reason == "replacement_erased":
+            notes = (_ERASED,)
+        return _graded(facts, timeless, at=at, notes=notes, weights=weights)
+
+    return graded
 
 
 def _worst(spoken: Iterable[Judgement]) -> Grade:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledger.domain.instants import UnixMs
 
@@ -26,9 +26,8 @@ LINK_TYPES = (
 SUPERSEDED_BY = "SUPERSEDED_BY"  # an edge of the ledger's, between the events two memories came from
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A replacing edge: `source` was replaced by `target` at `created_at`."""
+class Edge(NamedTuple):
+    """A replacing edge: `source` was replaced by `target` at `created_at`. A named tuple: every recall makes many."""
 
     id: str
     source: str
