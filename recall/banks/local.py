@@ -36,7 +36,11 @@ class LocalBank:
             return kept.id
         try:
             return remember(
-                _fields(note), caller=DELIVERY, at=now_ms(), reason="delivered from the ledger"
+                _fields(note),
+                caller=DELIVERY,
+                at=now_ms(),
+                reason="delivered from the ledger",
+                elsewhere=True,  # that the event is there need not be asked: it is what is delivered
             ).memory.id
         except Refused as refusal:
             raise BankRefused(refusal.message, code=refusal.code) from refusal
