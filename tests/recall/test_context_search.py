@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 from hindsight_fake import FakeHindsight, fake_hindsight
 from hindsight_peer import API_KEY, Peer
@@ -503,7 +503,7 @@ def test_a_bound_key_gets_nothing_whose_source_it_cannot_read(
     ours, theirs = red.add("ours"), local.add("theirs", workspace="blue")
     page = [
         returned("ours", ours),
-        returned("a secret without a source", None),
+        returned("a secret without a source", None, document_id="secret document"),
         returned("a secret of blue", theirs),
         returned("a secret of nobody", "evt_unknown"),
     ]
@@ -599,6 +599,18 @@ def test_a_search_leaves_a_record_like_any_recall(local: Desk) -> None:
     assert list(served) == [(new, 1, False), (old, 2, True)]
     _, listed = local.api.get("/v1/recalls", q=REPORT)
     assert [row["id"] for row in listed["results"]] == [answer["recall_id"]]
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE recall_recordevent SET stale = 1", "DELETE FROM recall_recordevent"]
+)
+def test_which_events_a_recall_served_cannot_be_changed(local: Desk, change: str) -> None:
+    local.add(f"{REPORT} waits")
+    local.deliver()
+    local.search()
+    assert RecordEvent.objects.count() == 1
+    with pytest.raises(IntegrityError), connection.cursor() as cursor:
+        cursor.execute(change)
 
 
 def test_the_digest_is_of_what_was_served(local: Desk) -> None:
