@@ -420,8 +420,8 @@ def test_a_correction_is_a_new_event_that_takes_the_old_ones_place(api: Api) -> 
 def test_a_correction_under_a_key_happens_once(api: Api) -> None:
     event = added(api)
     path, body = f"/v1/events/{event}/corrections", {"kind": "annotate", "reason": WHY}
-    first, second = (api.post(path, body, **{"Idempotency-Key": "k"})[1] for _ in range(2))
-    assert first["id"] == second["id"]
+    (made, first), (again, second) = (api.post(path, body, **{"Idempotency-Key": "k"}) for _ in range(2))
+    assert (made, again, first) == (201, 200, second)
     conflict = api.post(path, {**body, "reason": "another reason"}, **{"Idempotency-Key": "k"})
     assert error_of(conflict) == (409, "idempotency_conflict", "Idempotency-Key")
 
