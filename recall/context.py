@@ -216,7 +216,7 @@ def _candidate(
     if facts is None:
         written = one.timestamp if source is None else source.occurred_at
         trust = "unknown" if source is None else "candidate"
-        named = one.memory_id or one.document_id or f"hit {place}"
+        named = one.memory_id or f"hit {place}"
         facts = Facts(named, workspace, 0 if written is None else written, provenance_class=trust)
     score = one.score or 0.0
     sighting = Sighting(place, score, "the bank returned it")

@@ -254,13 +254,8 @@ def digest_of(answer: Mapping[str, Any], text_sha256: Mapping[str, str]) -> str:
     return sha256_of(told)
 
 
-_TEXTS = (
-    "content",
-    "context",
-    "tags",
-    "erased",
-    "withheld",
-)  # of a context search's hit: what may be taken away
+# Of a context search's hit: what may be taken away, by an erasure or from who may not see it.
+_TEXTS = ("content", "context", "tags", "document_id", "occurrence", "erased", "withheld")
 
 
 def _identity(hit: Mapping[str, Any], text_sha256: Mapping[str, str]) -> dict[str, Any]:
@@ -456,7 +451,7 @@ def _withhold_untraced(answer: dict[str, Any]) -> None:
     for hit in answer.get("hits", ()):
         if hit["source_event_id"] is None:
             _blank(hit)
-            hit["withheld"] = True
+            hit.update(document_id=None, occurrence=None, withheld=True)
 
 
 def blank_text(memory_id: str) -> int:

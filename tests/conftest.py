@@ -25,6 +25,7 @@ from ledger.domain.context import NewContext
 from ledger.domain.instants import UnixMs, parse_instant
 from ledger.services import add_context
 from recall import banks
+from recall.banks.hindsight import HindsightBank
 from vault import services
 from vault.domain.access import Reach
 from vault.models import Memory, MemoryLink
@@ -178,9 +179,23 @@ def hindsight(request: pytest.FixtureRequest, settings: Any) -> Iterator[Peer]:
             "bank_prefix": peer.prefix,
             "timeout_ms": 10_000,
         }
-        banks._made.clear()
+        let_go_of_banks()
         yield peer
-        banks._made.clear()
+        let_go_of_banks()
+
+
+def let_go_of_banks() -> None:
+    """Close and forget the installed banks: the next one is made by the settings of then."""
+    for bank in banks._made.values():
+        if isinstance(bank, HindsightBank):
+            bank.close()
+    banks._made.clear()
+
+
+@pytest.fixture
+def other_bank() -> Callable[[], None]:
+    """`other_bank()`: what to call when the settings of the bank have changed."""
+    return let_go_of_banks
 
 
 @pytest.fixture(scope="session")

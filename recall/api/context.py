@@ -199,7 +199,8 @@ class Corrections(APIView):
         if body.dry_run:
             return Response(preview_json(services.preview(event_id, **told), caller.reach), headers=NO_STORE)
         event = services.correct(event_id, key=key_of(request), **told)
-        return Response(whole_event_json(event, reach=caller.reach), status=201, headers=NO_STORE)
+        status = 201 if event.recorded_at == at else 200  # of the same key before
+        return Response(whole_event_json(event, reach=caller.reach), status=status, headers=NO_STORE)
 
 
 def preview_json(preview: Preview, reach: Reach) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class LocalBank:
                 caller=DELIVERY,
                 at=now_ms(),
                 reason="delivered from the ledger",
-                elsewhere=True,  # whose event it is, the ledger knew when it sent the note
+                elsewhere=True,  # that the event is there need not be asked: it is what is delivered
             ).memory.id
         except Refused as refusal:
             raise BankRefused(refusal.message, code=refusal.code) from refusal

@@ -11,6 +11,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
+from recall.context import UNAVAILABLE
 from recall.domain.policy import Weights
 from recall.pages.access import show
 from recall.pages.charts import decay
@@ -53,12 +54,22 @@ def context_page(request: HttpRequest, stored: Stored, *, caller: Caller) -> Htt
         "sees_all": caller.reach.sees_all,
         "hits": hits,
         "left_out": sorted(left_out.items()),
+        "notices": notices(stored.answer["warnings"]),
         "sentence": sentence(hits),
         "outcome": outcome_notice(stored),
         "took_ms": f"{stored.row.total_us / 1000:.1f}",
         "request_json": json.dumps(stored.document["request"], indent=2, ensure_ascii=False),
     }
     return show(request, "context_recall.html", context)
+
+
+def notices(warnings: list[dict[str, str]]) -> list[tuple[str, list[str]]]:
+    """Each warning once with all its messages; that the bank could not be asked stands above them."""
+    told: dict[str, list[str]] = {}
+    for warning in warnings:
+        if warning["code"] != UNAVAILABLE:
+            told.setdefault(warning["code"], []).append(warning["message"])
+    return list(told.items())
 
 
 def sentence(hits: list[ContextHit]) -> str:

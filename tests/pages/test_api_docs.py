@@ -86,13 +86,20 @@ def test_every_code_in_the_sources_stands_in_the_table(text: str) -> None:
 
 def test_an_example_body_is_one_that_the_api_takes(db: None, client: Client) -> None:
     _, secret = create_api_key("docs", scopes=["read", "write"], at=0)
-    for name, status in (("memories_create", 201), ("recall", 200), ("projection", 200)):
+    examples = {
+        "memories_create": 201,
+        "recall": 200,
+        "projection": 200,
+        "context_add": 201,
+        "context_search": 200,
+    }
+    for name, status in examples.items():
         path = next(o.path for group in docs.groups() for o in group.operations if o.id == name)
         response = client.post(
             path,
             json.dumps(docs.EXAMPLES[name]),
             "application/json",
-            headers={"Authorization": f"Bearer {secret}"},
+            headers={"Authorization": f"Bearer {secret}", "Idempotency-Key": name},
         )
         assert response.status_code == status, response.content
 

@@ -16,7 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.domain.instants import UnixMs, format_instant
+from ledger.clock import now_ms
+from ledger.domain.instants import DAY, UnixMs, format_instant
 from recall import projections
 from recall.domain.policy import DEFAULT
 from recall.domain.projecting import packed, tokens_in
@@ -524,7 +525,9 @@ def test_where_not_all_could_be_considered_the_answer_says_so(
     api: Api, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     monkeypatch.setattr(projections, "MOST", 70)
-    bulk(api, rows(69, created_at="2026-11-01T00:00:00Z"))
+    bulk(
+        api, rows(69, created_at=format_instant(now_ms() - DAY))
+    )  # older than those to come, and still valid
     assert projected(api)["warnings"] == []
     bulk(api, [{"text": "one more"}, {"text": "and another"}])
     answer = projected(api)
