@@ -26,7 +26,6 @@ from recall.models import RecallRecord, RecordHit
 from vault.domain.facts import PROVENANCE_CLASSES, Facts
 
 Api = Any
-DAY = 86_400_000
 LISTS = ("current", "stale", "history")
 
 
