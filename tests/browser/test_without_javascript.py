@@ -100,6 +100,7 @@ def test_all_that_was_left_out_is_a_page(plain: Watched, addresses: dict[str, st
     few = plain.page.locator("#left-out tbody tr").count()
     plain.page.locator("#left-out summary").click()
     plain.page.get_by_role("link", name="Open all that was left out").click()
+    plain.page.wait_for_load_state()  # `count` looks at what has been parsed by now
     assert plain.page.locator("tbody tr").count() > few
     assert plain.page.locator("tbody tr").first.locator(".sources li").count() > 0
 
@@ -117,6 +118,7 @@ def test_hits_are_found_by_grade_and_by_word(plain: Watched, addresses: dict[str
     plain.open(addresses["recall"])
     plain.page.get_by_label("Grade").select_option("context_invalid")
     plain.page.get_by_role("button", name="Filter").click()
+    plain.page.wait_for_load_state()  # `count` looks at what has been parsed by now
     assert 0 < plain.page.locator(".hit").count() == plain.page.locator(".hit.g-context_invalid").count()
 
 
