@@ -20,6 +20,7 @@ def test_a_filter_narrows_the_list_of_recalls(plain: Watched) -> None:
     plain.open("/recalls/")
     plain.page.get_by_label("Outcome").select_option("empty")
     plain.page.get_by_role("button", name="Filter").click()
+    plain.page.wait_for_load_state()  # `count` looks at what has been parsed by now
     assert "outcome=empty" in plain.page.url
     rows = plain.page.locator("tbody tr")
     assert rows.count() > 0
@@ -41,6 +42,7 @@ def test_a_facet_of_the_ledger_is_a_link(plain: Watched) -> None:
     facet = plain.page.locator(".facet").get_by_role("link", name=re.compile("^Memory verified"))
     number = int(facet.locator(".num").inner_text())
     facet.click()
+    plain.page.wait_for_load_state()  # `count` looks at what has been parsed by now
     assert plain.page.locator("tbody tr").count() == min(number, 50)
 
 
