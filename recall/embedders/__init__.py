@@ -5,6 +5,7 @@ Nothing heavy is imported before an embedder is made, and none is made before it
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from vault.domain.embedding import EmbedderUnavailable
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +77,14 @@ def named(name: str) -> Embedder:
             except ImportError as error:
                 raise EmbedderUnavailable(f"{path}: {error}") from error
         return _made[path]
+
+
+def load_library() -> None:
+    """Import the installed embedder's module, and make none: it would have threads."""
+    try:
+        import_string(settings.RECALL_EMBEDDERS.get(settings.RECALL_EMBEDDER, settings.RECALL_EMBEDDER))
+    except ImportError as error:
+        log.warning("there is no embedder for now: %s", error)
 
 
 def computes_here() -> bool:

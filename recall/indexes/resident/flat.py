@@ -23,6 +23,10 @@ HEADER = 128  # bytes of an .npy file before its array
 VECTORS, BYTES, SCALES = "vectors.npy", "bytes.faiss", "scales.npy"
 
 
+def load_library() -> None:
+    _faiss()
+
+
 def _faiss() -> Any:
     import faiss  # only where a workspace is large: it costs 45 MB
 

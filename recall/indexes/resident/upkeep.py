@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from recall.indexes.resident import files, reading, shelf
+from recall.indexes.resident import files, flat, reading, shelf
 from vault import vectors
 from vault.models import Workspace
 from vault.queries import snapshot
+
+
+def load_library() -> None:
+    """Import what scans large workspaces, if there are any."""
+    if Workspace.objects.filter(memories__gte=shelf.FILED).exists():
+        flat.load_library()
 
 
 def behind() -> list[Workspace]:

@@ -224,6 +224,7 @@ class Server(BaseApplication):
     def load(self) -> Any:
         application = get_wsgi_application()
         upkeep.load_libraries()
+        connections.close_all()  # no connection may cross a fork
         # What is loaded by now stays for good: keep the collector from walking it again and again under load.
         gc.collect()
         gc.freeze()
