@@ -13,10 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 from django.utils.cache import patch_vary_headers
 
-from ledger.domain.actors import Actor
 from ledger.domain.refusals import Refused
-from recall.models import WorkspaceGrant
-from vault.domain.access import GLOBAL, Reach
+from recall.people import caller_of
 from vault.services import Caller
 
 View = Callable[..., HttpResponse]
@@ -26,31 +24,6 @@ TITLES = {
     409: "This contradicts what is stored",
     422: "Not accepted",
 }
-
-
-def caller_of(user: Any) -> Caller:
-    """A user's reach: superusers everything; else the workspaces granted, and the global rows to read."""
-    actor = Actor("user", str(user.pk), user.get_username())
-    if user.is_superuser:
-        return Caller(actor, Reach.everything())
-    grants = list(WorkspaceGrant.objects.filter(user=user))
-    curated = [grant.workspace for grant in grants if grant.role in ("curator", "administrator")]
-    return Caller(
-        actor,
-        Reach(
-            readable=_named([grant.workspace for grant in grants], plus=GLOBAL),
-            writable=_named(curated),
-            asserts_provenance=bool(curated),
-        ),
-    )
-
-
-def _named(workspaces: list[str | None], *, plus: str | None = None) -> frozenset[str] | None:
-    """The names; None, which is every workspace, where one grant says so."""
-    if None in workspaces:
-        return None
-    names = {name for name in workspaces if name is not None}
-    return frozenset(names if plus is None else {*names, plus})
 
 
 def signed_in(view: View) -> View:

@@ -8,7 +8,7 @@ with their card place things in percent of its width, so that their text keeps i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -471,11 +471,15 @@ def _compact(count: int) -> str:
 
 _NODE_WIDTH, _NODE_HEIGHT, _NODE_GAP = 204, 62, 30
 _MOST_NODES = 5
+_GAP_WIDTH = 72
 
 
 @dataclass(frozen=True, slots=True)
 class ChainNode:
-    """One link of a chain. `marked`: the one the page is about; `when`: a date, `state`: why it is not current."""
+    """One link of a chain. `marked`: the one the page is about; `when`: a date, `state`: why it is not current.
+
+    `look` is the grade whose colours it has, where neither current nor replaced says it. No `href`: not a link.
+    """
 
     id: str
     href: str
@@ -484,6 +488,7 @@ class ChainNode:
     current: bool
     marked: bool
     state: str = "superseded"
+    look: str = ""
 
 
 def chain(*, nodes: Sequence[ChainNode], uid: str) -> SafeString:
@@ -496,10 +501,10 @@ def chain(*, nodes: Sequence[ChainNode], uid: str) -> SafeString:
     parts: list[SafeString] = []
     for place, node in enumerate(shown):
         if place:
-            parts.append(_chain_edge(x, x + _NODE_GAP))
+            parts.append(_straight(x, x + _NODE_GAP, 2))
             x += _NODE_GAP
-        width = 72 if isinstance(node, int) else _NODE_WIDTH
-        parts.append(_gap_box(node, x) if isinstance(node, int) else _node_box(node, x))
+        width = _GAP_WIDTH if isinstance(node, int) else _NODE_WIDTH
+        parts.append(_gap_box(node, x, 2) if isinstance(node, int) else _node_box(node, x, 2))
         x += width
     return _figure(
         uid,
@@ -514,13 +519,16 @@ def chain(*, nodes: Sequence[ChainNode], uid: str) -> SafeString:
     )
 
 
-def _collapsed(nodes: Sequence[ChainNode]) -> list[ChainNode | int]:
-    """The nodes to draw, with the number of those left out in each gap. A gap of one is drawn instead."""
+def _collapsed(nodes: Sequence[ChainNode], also: Iterable[int] = ()) -> list[ChainNode | int]:
+    """The nodes to draw, with the number of those left out in each gap. A gap of one is drawn instead.
+
+    `also` are places that are kept beside the first, the last two and the marked ones.
+    """
     if len(nodes) <= _MOST_NODES:
         return list(nodes)
     last = len(nodes) - 1
     marked = [i for i, node in enumerate(nodes) if node.marked][:2]
-    kept = sorted({0, last - 1, last, *marked})
+    kept = sorted({0, last - 1, last, *marked, *also})
     shown: list[ChainNode | int] = []
     for before, here in zip([-1, *kept], kept, strict=False):
         between = here - before - 1
@@ -532,38 +540,234 @@ def _collapsed(nodes: Sequence[ChainNode]) -> list[ChainNode | int]:
     return shown
 
 
-def _node_box(node: ChainNode, x: int) -> SafeString:
-    look = "g-valid" if node.current else "g-context_invalid old"
+def _node_box(node: ChainNode, x: int, y: int) -> SafeString:
+    look = f"g-{node.look}" if node.look else "g-valid" if node.current else "g-context_invalid old"
     status = [node.when, "current" if node.current else node.state, *(["this one"] if node.marked else [])]
-    return _el(
-        "a",
+    drawn = [
         _el("title", f"{node.id}: {node.label}"),
         _el(
             "rect",
             cls=f"node {look}{' marked' if node.marked else ''}",
             x=x,
-            y=2,
+            y=y,
             width=_NODE_WIDTH,
             height=_NODE_HEIGHT,
             rx=6,
         ),
-        _el("text", _shorten(node.id, 31), cls="id", x=x + 8, y=18),
-        _el("text", _shorten(node.label, 32), cls="name", x=x + 8, y=36),
-        _el("text", " · ".join(status), x=x + 8, y=54),
-        href=node.href,
+        _el("text", _shorten(node.id, 31), cls="id" if node.href else "name", x=x + 8, y=y + 16),
+        _el("text", _shorten(node.label, 32), cls="name", x=x + 8, y=y + 34),
+        _el("text", " · ".join(filter(None, status)), x=x + 8, y=y + 52),
+    ]
+    return _el("a", *drawn, href=node.href) if node.href else _el("g", *drawn)
+
+
+def _gap_box(left_out: int, x: int, y: int) -> SafeString:
+    return _el(
+        "text", f"… {left_out} more …", cls="name middle", x=x + _GAP_WIDTH // 2, y=y + _NODE_HEIGHT / 2 + 4
     )
 
 
-def _gap_box(left_out: int, x: int) -> SafeString:
-    return _el("text", f"… {left_out} more …", cls="name middle", x=x + 36, y=_NODE_HEIGHT / 2 + 6)
-
-
-def _chain_edge(start: int, end: int) -> SafeString:
-    y = _NODE_HEIGHT // 2 + 2
+def _straight(start: int, end: int, top: int, *, look: str = "edge") -> SafeString:
+    y = top + _NODE_HEIGHT // 2
     return _join(
-        _el("path", cls="edge", d=f"M{start + 3},{y} H{end - 8}"),
+        _el("path", cls=look, d=f"M{start + 3},{y} H{end - 8}"),
         _el("path", cls="arrow", d=f"M{end - 9},{y - 4} l7,4 l-7,4 z"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """`new` took the place of `old`; voided: until somebody undid it."""
+
+    old: str
+    new: str
+    voided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where something is drawn: its column from the left, its lane from the top, and the pixel it begins at."""
+
+    column: int
+    lane: int
+    x: int
+
+    @property
+    def y(self) -> int:
+        return 2 + self.lane * (_NODE_HEIGHT + _LANE_GAP)
+
+    @property
+    def middle(self) -> int:
+        return self.y + _NODE_HEIGHT // 2
+
+
+_LANE_GAP = 26
+_MOST_BESIDE = 6  # events beside the way of the marked one that are drawn; the page lists all
+
+
+def succession(
+    *, nodes: Sequence[ChainNode], arrows: Sequence[Arrow], uid: str, cycle: bool = False
+) -> SafeString:
+    """Events and what took whose place, oldest first: the marked one's way in the first lane, branches in others.
+
+    Beyond five the middle of the way is collapsed, but for where branches join it. What was undone is dashed and
+    crossed out; a cycle, which only tampering makes, is named.
+    """
+    way = _way_of(nodes, arrows)
+    beside = [node for node in nodes if node.id not in {one.id for one in way}]
+    drawn, hidden = beside[:_MOST_BESIDE], len(beside[_MOST_BESIDE:])
+    touched = _touched({node.id for node in drawn}, arrows)
+    shown = _collapsed(way, [i for i, node in enumerate(way) if node.id in touched])
+    columns = _columns_of(shown, drawn, arrows)
+    starts, width = _starts(columns)
+    places = {key: _Place(column, lane, starts[column]) for key, (column, lane) in columns.items()}
+    parts = [*_way_edges(shown, places), *_branch_edges(way, arrows, places)]
+    parts += [_item(item, places[_key(i, item)]) for i, item in enumerate(shown)]
+    parts += [_item(node, places[node.id]) for node in drawn]
+    height = max(place.y for place in places.values()) + _NODE_HEIGHT + 2
+    arcs = any(_arches(arrow, places) for arrow in arrows)
+    remarks = ["Cycle: the oldest link of it is ignored"] if cycle else []
+    remarks += [f"and {hidden} more beside this way"] if hidden else []
+    y = height + (_LANE_GAP if arcs else 0)
+    for remark in remarks:
+        y += 16
+        parts.append(_el("text", remark, cls="flag" if remark.startswith("Cycle") else "name", x=4, y=y - 2))
+    undone = sum(arrow.voided for arrow in arrows)
+    return _figure(
+        uid,
+        "Supersession chain, oldest first",
+        f"{len(nodes)} in the chain, {sum(node.current for node in nodes)} current; "
+        f"{len(arrows) - undone} successions hold, {undone} undone.",
+        *parts,
+        role="group",  # an img would hide its links
+        cls="viz chain",
+        viewBox=f"0 0 {width} {y + 2}",
+        width=width,
+        height=y + 2,
+    )
+
+
+def _way_of(nodes: Sequence[ChainNode], arrows: Sequence[Arrow]) -> list[ChainNode]:
+    """The marked node's way, from its oldest predecessor to its head, along what holds."""
+    known = {node.id: node for node in nodes}
+    order = {node.id: place for place, node in enumerate(nodes)}
+    holding = [a for a in arrows if not a.voided and a.old in known and a.new in known]
+    following = {arrow.old: arrow.new for arrow in holding}
+    leading: dict[str, str] = {}
+    for arrow in sorted(holding, key=lambda arrow: order[arrow.old]):
+        leading[arrow.new] = arrow.old
+    start = next((node.id for node in nodes if node.marked), nodes[-1].id)
+    way = [start]
+    while (after := following.get(way[-1])) is not None and after not in way:
+        way.append(after)
+    while (before := leading.get(way[0])) is not None and before not in way:
+        way.insert(0, before)
+    return [known[id_] for id_ in way]
+
+
+def _touched(ids: set[str], arrows: Iterable[Arrow]) -> set[str]:
+    return {
+        other
+        for arrow in arrows
+        for one, other in ((arrow.old, arrow.new), (arrow.new, arrow.old))
+        if one in ids
+    }
+
+
+def _key(place: int, item: ChainNode | int) -> str:
+    return f"gap {place}" if isinstance(item, int) else item.id
+
+
+def _columns_of(
+    shown: Sequence[ChainNode | int], beside: Sequence[ChainNode], arrows: Sequence[Arrow]
+) -> dict[str, tuple[int, int]]:
+    """(column, lane) of each thing drawn: a branch stands right of what it took the place of, in the first free lane."""
+    placed = {_key(i, item): (i, 0) for i, item in enumerate(shown)}
+    waiting = [node.id for node in beside]
+    while waiting:
+        near = _touched(set(placed), arrows)
+        id_ = next((id_ for id_ in waiting if id_ in near), waiting[0])
+        waiting.remove(id_)
+        olds = [placed[a.old][0] for a in arrows if a.new == id_ and a.old in placed]
+        news = [placed[a.new][0] for a in arrows if a.old == id_ and a.new in placed]
+        column = max(olds) + 1 if olds else min(news) - 1 if news else 0
+        lane = 1
+        while (column, lane) in placed.values():
+            lane += 1
+        placed[id_] = (column, lane)
+    first = min(column for column, _ in placed.values())
+    return {key: (column - first, lane) for key, (column, lane) in placed.items()}
+
+
+def _starts(columns: Mapping[str, tuple[int, int]]) -> tuple[dict[int, int], int]:
+    """The pixel at which each column begins, and the width of them all: a column of gaps alone is narrow."""
+    starts, x = {}, 2
+    for column in range(max(column for column, _ in columns.values()) + 1):
+        starts[column] = x
+        keys = [key for key, (at, _) in columns.items() if at == column]
+        x += (_GAP_WIDTH if all(key.startswith("gap ") for key in keys) else _NODE_WIDTH) + _NODE_GAP
+    return starts, x - _NODE_GAP + 2
+
+
+def _item(item: ChainNode | int, place: _Place) -> SafeString:
+    if isinstance(item, int):
+        return _gap_box(item, place.x, place.y)
+    return _node_box(item, place.x, place.y)
+
+
+def _way_edges(shown: Sequence[ChainNode | int], places: Mapping[str, _Place]) -> Iterable[SafeString]:
+    for i, item in enumerate(shown[:-1]):
+        here, there = places[_key(i, item)], places[_key(i + 1, shown[i + 1])]
+        width = _GAP_WIDTH if isinstance(item, int) else _NODE_WIDTH
+        yield _straight(here.x + width, there.x, here.y)
+
+
+def _branch_edges(
+    way: Sequence[ChainNode], arrows: Sequence[Arrow], places: Mapping[str, _Place]
+) -> Iterable[SafeString]:
+    """Every arrow that is not a step of the way itself; of two between the same ends, the one that holds."""
+    steps = {(one.id, other.id) for one, other in zip(way, way[1:], strict=False)}
+    holding = {(arrow.old, arrow.new) for arrow in arrows if not arrow.voided}
+    drawn: set[tuple[str, str]] = set()
+    for arrow in arrows:
+        ends = arrow.old, arrow.new
+        if ends in steps | drawn or (arrow.voided and ends in holding):
+            continue
+        if arrow.old in places and arrow.new in places:
+            drawn.add(ends)
+            yield _branch_edge(arrow, places)
+
+
+def _arches(arrow: Arrow, places: Mapping[str, _Place]) -> bool:
+    """Whether an arrow goes below the boxes: back, or past others in its own lane."""
+    if arrow.old not in places or arrow.new not in places:
+        return False
+    old, new = places[arrow.old], places[arrow.new]
+    return new.column <= old.column or (old.lane == new.lane and new.column > old.column + 1)
+
+
+def _branch_edge(arrow: Arrow, places: Mapping[str, _Place]) -> SafeString:
+    old, new = places[arrow.old], places[arrow.new]
+    look = "edge voided" if arrow.voided else "edge"
+    if _arches(arrow, places):
+        x1, x2 = old.x + _NODE_WIDTH // 2, new.x + _NODE_WIDTH // 2
+        y1, y2 = old.y + _NODE_HEIGHT, new.y + _NODE_HEIGHT
+        low = max(y1, y2) + _LANE_GAP - 8
+        cross = (x1 + x2) // 2, low - 2
+        line = _el("path", cls=look, d=f"M{x1},{y1} C{x1},{low} {x2},{low} {x2},{y2 + 8}")
+        tip = _el("path", cls="arrow", d=f"M{x2 - 4},{y2 + 9} l4,-7 l4,7 z")
+    else:
+        x1, x2 = old.x + _NODE_WIDTH + 3, new.x
+        cross = (x1 + x2) // 2 - 2, (old.middle + new.middle) // 2 + 4
+        bend = (x1 + x2) // 2
+        line = _el(
+            "path",
+            cls=look,
+            d=f"M{x1},{old.middle} C{bend},{old.middle} {bend},{new.middle} {x2 - 8},{new.middle}",
+        )
+        tip = _el("path", cls="arrow", d=f"M{x2 - 9},{new.middle - 4} l7,4 l-7,4 z")
+    mark = _el("text", "✕", cls="name middle", x=cross[0], y=cross[1]) if arrow.voided else _NOTHING
+    return _join(line, tip, mark)
 
 
 def _shorten(text: str, most: int) -> str:
