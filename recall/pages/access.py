@@ -15,7 +15,6 @@ from django.utils.cache import patch_vary_headers
 
 from ledger.domain.refusals import Refused
 from recall.people import caller_of
-from vault.services import Caller
 
 View = Callable[..., HttpResponse]
 TITLES = {

@@ -7,6 +7,7 @@ with their card place things in percent of its width, so that their text keeps i
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -681,7 +682,7 @@ def _key(place: int, item: ChainNode | int) -> str:
 def _columns_of(
     shown: Sequence[ChainNode | int], beside: Sequence[ChainNode], arrows: Sequence[Arrow]
 ) -> dict[str, tuple[int, int]]:
-    """(column, lane) of each thing drawn: a branch stands right of what it took the place of, in the first free lane."""
+    """(column, lane) of each thing drawn: a branch stands right of what it took the place of, in a free lane."""
     placed = {_key(i, item): (i, 0) for i, item in enumerate(shown)}
     waiting = [node.id for node in beside]
     while waiting:
@@ -726,7 +727,7 @@ def _branch_edges(
     way: Sequence[ChainNode], arrows: Sequence[Arrow], places: Mapping[str, _Place]
 ) -> Iterable[SafeString]:
     """Every arrow that is not a step of the way itself; of two between the same ends, the one that holds."""
-    steps = {(one.id, other.id) for one, other in zip(way, way[1:], strict=False)}
+    steps = {(one.id, other.id) for one, other in itertools.pairwise(way)}
     holding = {(arrow.old, arrow.new) for arrow in arrows if not arrow.voided}
     drawn: set[tuple[str, str]] = set()
     for arrow in arrows:
