@@ -15,6 +15,7 @@ from ledger.domain.refusals import NotFound
 from ledger.models import ContextEvent, ContextEventQuerySet
 from ledger.wording import in_words
 from recall.pages.access import show, signed_in
+from recall.pages.rationale import rationale_of
 from recall.pages.texts import beginnings
 from recall.paging import page_of, parse_cursor
 from vault.domain import values
@@ -87,6 +88,7 @@ def event_page(request: HttpRequest, event_id: str, *, caller: Caller) -> HttpRe
         "after": _pretty(event.values_after),
         "about": _told([event], caller.reach)[0][2],
         "sees_all": caller.reach.sees_all,
+        "rationale": rationale_of(event, caller.reach),
     }
     return show(request, "event.html", context)
 

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,30 @@ class Site:
     url: str
     password: str
     key: str
+    folder: Path
 
-    def api(self, path: str, body: Any = None) -> Any:
+    def administered(self, path: str, body: Any) -> Any:
+        """The same with a key of scope `admin`, made for it."""
+        command = [
+            sys.executable,
+            str(ROOT / "manage.py"),
+            "create_api_key",
+            "corrector",
+            "--scopes",
+            "admin",
+            "--json",
+        ]
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "recall.settings",
+            "RECALL_DATA_DIR": str(self.folder),
+        }
+        made = subprocess.run(command, env=environment, capture_output=True, check=True)
+        return replace(self, key=json.loads(made.stdout)["key"]).api(path, body)
+
+    def api(self, path: str, body: Any = None, **more: str) -> Any:
         sent = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json", **more}
         request = urllib.request.Request(self.url + path, sent, headers)
         with urllib.request.urlopen(request) as response:
             return json.load(response)
@@ -87,7 +107,7 @@ def site(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
         url = f"http://127.0.0.1:{port}"
         _wait_for(url + "/healthz", process, printed)
         told = printed.read_text()
-        yield Site(url, _after("Password", told), _after("API key", told))
+        yield Site(url, _after("Password", told), _after("API key", told), folder / "var")
     finally:
         process.terminate()
         try:
@@ -181,8 +201,33 @@ def projection(site: Site) -> str:
 
 
 @pytest.fixture(scope="session")
+def context(site: Site) -> dict[str, str]:
+    """A chain of six context events with a correction that was undone, and a search of them."""
+
+    def add(text: str, **fields: str) -> str:
+        body = {"text": text, "workspace": "studio", "item_id": "outline", **fields}
+        return str(site.api("/v1/context", body, **{"Idempotency-Key": text})["event_id"])
+
+    events = [add("The outline is postponed, because the budget is not signed.")]
+    for n in range(5):
+        events.append(add(f"The outline was moved, for the {n + 1}. time.", supersedes_context_id=events[-1]))
+    retract = {"kind": "retract", "reason": "that was another outline, of last year"}
+    wrong = site.administered(f"/v1/events/{events[-1]}/corrections", retract)
+    restore = {"kind": "restore", "reason": "it was this one after all"}
+    site.administered(f"/v1/events/{wrong['id']}/corrections", restore)
+    search = {"query": "why was it moved", "item_id": "outline", "workspace": "studio"}
+    found = site.api("/v1/context/search", search)
+    return {"superseded": events[1], "undone": wrong["id"], "search": found["recall_id"]}
+
+
+@pytest.fixture(scope="session")
 def addresses(
-    site: Site, recalls: dict[str, dict[str, Any]], partial: str, batch: str, projection: str
+    site: Site,
+    recalls: dict[str, dict[str, Any]],
+    partial: str,
+    batch: str,
+    projection: str,
+    context: dict[str, str],
 ) -> dict[str, str]:
     """Every kind of page, by name."""
     chained, full = site.memory("run-failover-2"), recalls["full"]["id"]
@@ -214,6 +259,11 @@ def addresses(
         "memory, window": f"/memories/{site.memory('deploy-freeze')}/",
         "memory, in the past": f"/memories/{chained}/?at={site.api(f'/v1/memories/{chained}')['created_at']}",
         "ledger": "/ledger/",
+        "event, context superseded": f"/ledger/{context['superseded']}/",
+        "event, context undone": f"/ledger/{context['undone']}/",
+        "outbox": "/outbox/",
+        "outbox, failed": "/outbox/?state=failed",
+        "recall, of context": f"/recalls/{context['search']}/",
         "event": f"/ledger/{event}/",
         "not found": "/recalls/rcl_nothing/",
         "no such address": "/nothing/here/",

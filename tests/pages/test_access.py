@@ -32,6 +32,7 @@ LISTS = [
     "/memories/?state=all&q=pump",
     "/memories/?state=all&workspace=-",
     "/ledger/",
+    "/outbox/",
     "/ledger/?kind=link_created",
 ]
 
