@@ -1,4 +1,5 @@
-"""The ledger in the administration: to look at, never to change."""
+"""The ledger in the administration: to look at, never to change. An event's page, where corrections are recorded, is
+one click away."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
 
 from ledger.domain.instants import format_instant
-from ledger.models import ContextEvent
+from ledger.models import ContextEvent, Operation, OutboxEntry, OutboxPause, Supersession, Tombstone
 
 
 class LookOnlyAdmin(admin.ModelAdmin):
@@ -31,6 +33,41 @@ class ContextEventAdmin(LookOnlyAdmin):
     search_fields = ("id", "subject_id")
     ordering = ("-seq",)
 
+    def view_on_site(self, event: ContextEvent) -> str:
+        return reverse("event", args=[event.id])
+
     @admin.display(description="recorded (UTC)", ordering="recorded_at")
     def recorded(self, event: ContextEvent) -> str:
         return format_instant(event.recorded_at)
+
+
+@admin.register(Supersession)
+class SupersessionAdmin(LookOnlyAdmin):
+    list_display = ("old_id", "new_id", "event_id", "voided_by_id")
+    search_fields = ("old__id", "new__id")
+    ordering = ("-id",)
+
+
+@admin.register(Operation)
+class OperationAdmin(LookOnlyAdmin):
+    list_display = ("id", "scope", "key", "event_id")
+    search_fields = ("id", "key")
+    ordering = ("-id",)
+
+
+@admin.register(OutboxEntry)
+class OutboxEntryAdmin(LookOnlyAdmin):
+    list_display = ("id", "kind", "event_id", "workspace", "state", "attempts", "error_code")
+    list_filter = ("state", "kind")
+    ordering = ("-id",)
+
+
+@admin.register(OutboxPause)
+class OutboxPauseAdmin(LookOnlyAdmin):
+    list_display = ("kind", "reason")
+
+
+@admin.register(Tombstone)
+class TombstoneAdmin(LookOnlyAdmin):
+    list_display = ("event_id", "actor_label", "reason")
+    search_fields = ("event__id",)

@@ -10,7 +10,7 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from ledger.domain.events import KINDS, LINK_CREATED, LINK_REMOVED
+from ledger.domain.events import DELIVERED, KINDS, LINK_CREATED, LINK_REMOVED
 from ledger.domain.refusals import NotFound
 from ledger.models import ContextEvent, ContextEventQuerySet
 from ledger.wording import in_words
@@ -89,6 +89,7 @@ def event_page(request: HttpRequest, event_id: str, *, caller: Caller) -> HttpRe
         "about": _told([event], caller.reach)[0][2],
         "sees_all": caller.reach.sees_all,
         "rationale": rationale_of(event, caller.reach),
+        "may_correct": event.kind in DELIVERED and caller.reach.writes(event.workspace),
     }
     return show(request, "event.html", context)
 

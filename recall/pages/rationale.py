@@ -16,6 +16,7 @@ from ledger.queries import Chain, chain_of, outbox_entries
 from ledger.wording import in_words
 from recall.models import RecallRecord
 from recall.pages.charts import Arrow, ChainNode, succession
+from recall.pages.templatetags.audit import instant
 from vault.domain.access import Reach
 
 SHOWN = 20  # recalls in the timeline; their number is told beside
@@ -52,7 +53,7 @@ def rationale_of(event: ContextEvent, reach: Reach) -> Rationale | None:
     records = RecallRecord.objects.visible_to(reach).filter(events__event=event).order_by("-seq")
     return Rationale(
         sentence=_sentence(event, chain),
-        drawing=_drawn(event, chain),
+        drawing=drawing_of(event.id, chain, uid="chain"),
         chain=chain,
         delivery=delivery,
         timeline=_timeline(event, chain, delivery, list(records[:SHOWN])),
@@ -70,7 +71,7 @@ def _sentence(event: ContextEvent, chain: Chain) -> str:
     if edge is None:
         undone = next((e for e in chain.edges if e.event_id == event.id and not e.effective), None)
         if undone is not None and undone.voided_at is not None:
-            return f"This correction was undone by {undone.voided_by} on {format_instant(undone.voided_at)}."
+            return f"This correction was undone by {undone.voided_by} on {instant(undone.voided_at)}."
         if event.kind == CORRECTION_RETRACT:
             return f"This retracts {event.subject_id}{about}: nothing stands in its place."
         if event.kind not in ("context_added", CORRECTION_SUPERSEDE):
@@ -78,7 +79,7 @@ def _sentence(event: ContextEvent, chain: Chain) -> str:
         return f"This is the current word{about}: nothing has superseded it."
     known = {one.id: one for one in chain.events}
     new = known.get(edge.new)
-    when = format_instant(edge.created_at)
+    when = instant(edge.created_at)
     if new is not None and new.kind == CORRECTION_RETRACT:
         return f"This was retracted by {new.id} on {when}: “{new.reason}”"
     head = chain.walk(event.id).head
@@ -86,25 +87,30 @@ def _sentence(event: ContextEvent, chain: Chain) -> str:
     return f"This was superseded by {edge.new} on {when}{further}."
 
 
-def _drawn(event: ContextEvent, chain: Chain) -> SafeString | None:
+def drawing_of(event_id: str, chain: Chain, *, uid: str) -> SafeString | None:
+    """A chain of events as boxes; None where there is but one. An event that is still to be made has no id, and leads
+    nowhere."""
     if len(chain.events) < 2:
         return None
     replaced = {edge.old for edge in chain.edges if edge.effective}
     undone = {edge.event_id for edge in chain.edges if not edge.effective}
     nodes = [
         ChainNode(
-            id=one.id,
-            href=reverse("event", args=[one.id]),
+            id=one.id or "this correction",
+            href=reverse("event", args=[one.id]) if one.id else "",
             when=format_instant(one.occurred_at)[:10],
             label="(erased)" if one.erased else one.text or one.reason or in_words(one.kind),
             current=one.id not in replaced | undone and one.kind != CORRECTION_RETRACT,
-            marked=one.id == event.id,
+            marked=one.id == event_id,
             state=_state(one, replaced, undone),
         )
         for one in chain.events
     ]
-    arrows = [Arrow(edge.old, edge.new, voided=not edge.effective) for edge in chain.edges]
-    return succession(nodes=nodes, arrows=arrows, uid="chain", cycle=chain.walk(chain.events[0].id).cycle)
+    arrows = [
+        Arrow(edge.old or "this correction", edge.new or "this correction", voided=not edge.effective)
+        for edge in chain.edges
+    ]
+    return succession(nodes=nodes, arrows=arrows, uid=uid, cycle=chain.walk(chain.events[0].id).cycle)
 
 
 def _state(event: ContextEvent, replaced: set[str], undone: set[str]) -> str:
@@ -119,7 +125,7 @@ def _timeline(
     event: ContextEvent, chain: Chain, delivery: OutboxEntry | None, records: list[RecallRecord]
 ) -> list[Moment]:
     """What became of the event, oldest first."""
-    told = [Moment(event.recorded_at, "Recorded", event.id, "", f"by {event.actor_label}")]
+    told = [Moment(event.recorded_at, "Recorded", "", "", f"by {event.actor_label}")]
     if delivery is not None and delivery.delivered_at is not None:
         told.append(Moment(delivery.delivered_at, "Delivered", "", "", delivery.remote_id))
     for edge in chain.edges:

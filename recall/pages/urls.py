@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from recall.pages import ledger, memories, outbox, overview, recalls
+from recall.pages import corrections, ledger, memories, outbox, overview, recalls
 
 urlpatterns = [
     path(
@@ -23,6 +23,7 @@ urlpatterns = [
     path("memories/<str:memory_id>/", memories.memory_page, name="memory"),
     path("ledger/", ledger.ledger_list, name="ledger"),
     path("ledger/<str:event_id>/", ledger.event_page, name="event"),
+    path("ledger/<str:event_id>/corrections/new/", corrections.correction_new, name="correction-new"),
     path("outbox/", outbox.outbox_page, name="outbox"),
     path("outbox/<int:entry_id>/retry/", outbox.retry, name="outbox-retry"),
     path("outbox/resume/", outbox.resume, name="outbox-resume"),

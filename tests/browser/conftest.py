@@ -261,6 +261,7 @@ def addresses(
         "ledger": "/ledger/",
         "event, context superseded": f"/ledger/{context['superseded']}/",
         "event, context undone": f"/ledger/{context['undone']}/",
+        "correction, new": f"/ledger/{context['superseded']}/corrections/new/",
         "outbox": "/outbox/",
         "outbox, failed": "/outbox/?state=failed",
         "recall, of context": f"/recalls/{context['search']}/",

@@ -38,6 +38,7 @@ PAGES = [
     "event",
     "event, context superseded",
     "event, context undone",
+    "correction, new",
     "outbox",
     "outbox, failed",
     "recall, of context",

@@ -131,3 +131,17 @@ def test_a_phone_without_javascript_shows_everything_in_its_width(
     page.open(addresses["recall"])
     assert page.page.locator(".needs-js").first.is_hidden()
     assert page.page.locator("#left-out td").first.is_visible()
+
+
+def test_a_correction_is_previewed_recorded_and_leads_to_its_event(
+    plain: Watched, context: dict[str, str]
+) -> None:
+    plain.open(f"/ledger/{context['superseded']}/")
+    plain.page.get_by_role("link", name="Record a correction").click()
+    plain.page.get_by_label("What kind of correction").select_option("annotate")
+    plain.page.get_by_label("Reason").fill("a remark that somebody made by hand")
+    plain.page.get_by_role("button", name="Preview").click()
+    assert "This is a note on" in plain.page.locator("#preview").inner_text()
+    plain.page.get_by_role("button", name="Record the correction").click()
+    plain.page.get_by_role("heading", name="Context annotated").wait_for()
+    assert re.search(r"/ledger/evt_\w{26}/$", plain.page.url)

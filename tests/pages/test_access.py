@@ -60,7 +60,12 @@ def test_every_address_of_the_pages_is_tried_below() -> None:
     assert names == {
         *("sign-in", "sign-out", "overview", "recalls", "recall-new", "recall", "recall-json", "hit"),
         "left-out",
-        *("memories", "memory", "ledger", "event"),
+        *("memories", "memory", "ledger", "event", "outbox"),
+        *(
+            "correction-new",
+            "outbox-retry",
+            "outbox-resume",
+        ),  # test_corrections_pages.py, test_outbox_page.py
     }
 
 

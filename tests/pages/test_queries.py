@@ -48,7 +48,6 @@ def addresses_of(room: Room) -> dict[str, str]:
         "memories, all": "/memories/?state=all",
         "memory": f"/memories/{room.new}/",
         "ledger": "/ledger/",
-        "outbox": "/outbox/",
         "event": f"/ledger/{room.events[-1]}/",
     }
 

@@ -74,7 +74,7 @@ class Command(BaseCommand):
         self.stdout.write(access(loaded, folder, port))
         self.stdout.flush()
         if serve:
-            call_command("serve", host=HOST, port=port)
+            call_command("serve", host=HOST, port=port, with_worker=True)
 
 
 def require_free(port: int) -> None:
