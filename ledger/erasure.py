@@ -85,7 +85,7 @@ def places(subject: Subject) -> list[Place]:
         Place.of(
             "upstream: documents in the memory bank",
             entries.filter(kind="context").values_list("event__id", flat=True),
-            "removed by a delivery of its own (manage.py deliver)",
+            "removed by a delivery of its own, manage.py deliver",
         ),
     ]
 

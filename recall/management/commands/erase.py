@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -54,7 +55,9 @@ class Command(BaseCommand):
             if options["dry_run"]:
                 self._tell_surveys([erasure.survey(id_, caller=_caller()) for id_ in ids], options["json"])
                 return
+            began = time.monotonic()
             erased = _erased(ids, reason=options["reason"])
+            took = time.monotonic() - began
         except Refused as refusal:
             hint = f" ({refusal.hint})" if refusal.hint else ""
             raise CommandError(f"{refusal.message}{hint}") from refusal
@@ -65,7 +68,7 @@ class Command(BaseCommand):
                 f"the text was erased, but its bytes are still in the files: {error}. Run the same command again, or "
                 "erase --compact"
             ) from error
-        self._tell(erased, compacted, options["json"])
+        self._tell(erased, compacted, took=took, as_json=options["json"])
 
     def _tell_surveys(self, surveys: Sequence[Survey], as_json: bool) -> None:
         if as_json:
@@ -83,11 +86,12 @@ class Command(BaseCommand):
                 self.stdout.write(_line(place))
         self.stdout.write("Nothing was written.")
 
-    def _tell(self, erased: Sequence[Erased], compacted: Compacted, as_json: bool) -> None:
+    def _tell(self, erased: Sequence[Erased], compacted: Compacted, *, took: float, as_json: bool) -> None:
         if as_json:
             told = {
                 "dry_run": False,
                 "erased": [asdict(one) for one in erased],
+                "seconds": took,
                 "compacted": asdict(compacted),
             }
             self.stdout.write(json.dumps(told))
@@ -95,6 +99,8 @@ class Command(BaseCommand):
         for one in erased:
             gone = ", ".join([*one.event_ids, *one.memory_ids])
             self.stdout.write(f"{one.id}: erased {gone}" if gone else f"{one.id}: was erased already")
+        if erased:
+            self.stdout.write(f"  {took:7.2f} s  rows blanked")
         for step in compacted.steps:
             self.stdout.write(f"  {step.seconds:7.2f} s  {step.name}")
         before, after = compacted.bytes_before / 1e6, compacted.bytes_after / 1e6
@@ -117,7 +123,11 @@ def _caller() -> Caller:
     return Caller(Actor("cli", user[:64], user[:200]), Reach.everything())
 
 
+NAMED = 4  # ids in a line for people; --json has more
+
+
 def _line(place: Place) -> str:
-    named = f": {', '.join(place.ids)}" if place.ids else ""
-    more = f" and {place.count - len(place.ids):,} more" if place.ids and place.count > len(place.ids) else ""
+    shown = place.ids[:NAMED]
+    named = f": {', '.join(shown)}" if shown else ""
+    more = f" and {place.count - len(shown):,} more" if shown and place.count > len(shown) else ""
     return f"  {place.count:>6,}  {place.name}{named}{more} ({place.becomes})"
