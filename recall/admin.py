@@ -124,7 +124,7 @@ class TombstoneAdmin(LookOnlyAdmin):
                     erasure.erase(found.id, caller=caller, at=now_ms(), reason=asked["reason"])
                     self.message_user(
                         request,
-                        f"The text of {found.id} was erased. To rid the files of its bytes, run manage.py erase --compact.",
+                        f"The text of {found.id} was erased. Rid the files of it: manage.py erase --compact.",
                     )
                     return redirect("admin:ledger_tombstone_changelist")
                 form = EraseForm(initial={**asked, "seen": shown})
