@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from ledger.domain.instants import format_instant
-from ledger.models import ContextEvent, Operation, OutboxEntry, OutboxPause, Supersession, Tombstone
+from ledger.models import ContextEvent, Operation, OutboxEntry, OutboxPause, Supersession
 
 
 class LookOnlyAdmin(admin.ModelAdmin):
@@ -65,9 +65,3 @@ class OutboxEntryAdmin(LookOnlyAdmin):
 @admin.register(OutboxPause)
 class OutboxPauseAdmin(LookOnlyAdmin):
     list_display = ("kind", "reason")
-
-
-@admin.register(Tombstone)
-class TombstoneAdmin(LookOnlyAdmin):
-    list_display = ("event_id", "actor_label", "reason")
-    search_fields = ("event__id",)

@@ -125,25 +125,64 @@ def erase_payloads(subject_id: str, *, actor: Actor, reason: str, at: UnixMs) ->
     """
     with transaction.atomic():
         events = [e for e in ContextEvent.objects.about(subject_id) if not e.erased]
-        Tombstone.objects.bulk_create(
-            Tombstone(
-                event=event,
-                payload_hash=event.payload_hash,
-                actor_kind=actor.kind,
-                actor_id=actor.id,
-                actor_label=actor.label,
-                reason=reason,
-                erased_at=at,
-            )
-            for event in events
-        )
-        with connection.cursor() as cursor:  # not through the ORM, which refuses every UPDATE of an event
-            cursor.executemany(
-                'UPDATE ledger_contextevent SET text = NULL, "before" = NULL, "after" = NULL, salt = NULL '
-                "WHERE seq = %s",
-                [(event.seq,) for event in events],
-            )
+        _bury(events, actor=actor, reason=reason, at=at)
     return [event.id for event in events]
+
+
+def erase_event(event_id: str, *, actor: Actor, reason: str, at: UnixMs) -> bool:
+    """Blank one event of context, take back what of it still waits in the outbox, and have it removed upstream.
+
+    False where that was done before. The erasure is an event too: a tombstone alone stands outside the chain.
+    """
+    with writing():
+        event = ContextEvent.objects.get(id=event_id)
+        if event.erased:
+            return False
+        _bury([event], actor=actor, reason=reason, at=at)
+        entries = OutboxEntry.objects.filter(event__id=event.id)
+        entries.update(payload="{}", error="")
+        entries.filter(kind="context", state=outbox.PENDING).update(
+            state=outbox.FAILED,
+            error_code="erased",
+            error="the text was erased before it was delivered",
+        )
+        append_event(
+            NewEvent(
+                kind=events.CONTEXT_ERASED,
+                actor=actor,
+                workspace=event.workspace,
+                subject_id=event.id,
+                item_id=event.item_id,
+                occurrence=event.occurrence,
+                reason=reason,
+                occurred_at=at,
+                metadata={"payload_hash": event.payload_hash},
+            ),
+            at=at,
+        )
+        enqueue("erasure", event=event, at=at)
+    return True
+
+
+def _bury(erased: Sequence[ContextEvent], *, actor: Actor, reason: str, at: UnixMs) -> None:
+    Tombstone.objects.bulk_create(
+        Tombstone(
+            event=event,
+            payload_hash=event.payload_hash,
+            actor_kind=actor.kind,
+            actor_id=actor.id,
+            actor_label=actor.label,
+            reason=reason,
+            erased_at=at,
+        )
+        for event in erased
+    )
+    with connection.cursor() as cursor:  # not through the ORM, which refuses every UPDATE of an event
+        cursor.executemany(
+            'UPDATE ledger_contextevent SET text = NULL, "before" = NULL, "after" = NULL, salt = NULL '
+            "WHERE seq = %s",
+            [(event.seq,) for event in erased],
+        )
 
 
 # ---------------------------------------------------------------------------------------------- context
@@ -166,7 +205,7 @@ def add_context(new: NewContext, *, key: str, actor: Actor, at: UnixMs) -> Added
     key = context.check_key(key)
     new = context.checked(new)
     asked = {"does": "add_context", **{name: getattr(new, name) for name in NewContext.__slots__}}
-    with _writing():
+    with writing():
         done = _done_before(key, asked, actor=actor)
         if done is not None:
             return Added(done.id, done.event_id, created=False)
@@ -219,7 +258,7 @@ def enqueue(
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
+def writing() -> Iterator[None]:
     """One transaction of the only writer; a database that cannot write becomes a refusal that says so."""
     try:
         with transaction.atomic():
@@ -405,7 +444,7 @@ def correct(
         "text": text,
         "successor": successor,
     }
-    with _writing():
+    with writing():
         if key:
             done = _done_before(context.check_key(key), asked, actor=actor)
             if done is not None:
@@ -634,7 +673,7 @@ def _carry_out(plan: _Plan, *, event: ContextEvent, at: UnixMs) -> None:
 
 def retry_delivery(entry_id: int, *, actor: Actor, at: UnixMs, reason: str = "") -> OutboxEntry:
     """Make a failed or waiting entry due now, lift the pause of its kind, and record that somebody asked for it."""
-    with _writing():
+    with writing():
         entry = OutboxEntry.objects.select_related("event").filter(id=entry_id).first()
         if entry is None:
             raise NotFound(f"no outbox entry {entry_id}")
@@ -664,7 +703,7 @@ def retry_delivery(entry_id: int, *, actor: Actor, at: UnixMs, reason: str = "")
 
 def resume_delivery(*, actor: Actor, at: UnixMs, reason: str = "") -> list[str]:
     """Lift every pause, and record who did; the kinds that go on."""
-    with _writing():
+    with writing():
         paused = list(OutboxPause.objects.order_by("kind"))
         if not paused:
             return []

@@ -21,6 +21,7 @@ _WORDS = {
     events.CORRECTION_LINK: "Missing supersession linked",
     events.CORRECTION_ANNOTATE: "Context annotated",
     events.CORRECTION_RESTORE: "Correction undone",
+    events.CONTEXT_ERASED: "Context erased",
     events.DELIVERY_RETRIED: "Delivery asked for again",
     events.DELIVERY_RESUMED: "Delivery resumed",
 }

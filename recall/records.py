@@ -23,18 +23,20 @@ It keeps the text of what was served, and no text of what was not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 from django.db import DatabaseError, connection, transaction
+from django.db.models import Q
 from zstandard import ZstdCompressor, ZstdDecompressor
 
 from ledger.domain.hashchain import digest as sha256_of
 from ledger.domain.ids import new_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import NotFound, Unavailable
+from ledger.erasure import Eraser, Place, Subject
 from ledger.queries import head
 from recall.answers import answer_json, grade_counts
 from recall.domain.policy import NAME, VERSION
@@ -482,6 +484,26 @@ def blank_event(event_id: str) -> int:
         _write_anew(row, document)
         changed += 1
     return changed
+
+
+def _holding(subject: Subject) -> Iterator[Place]:
+    served = Q(hits__memory__id__in=subject.memory_ids) | Q(events__event__id__in=subject.event_ids)
+    rows = RecallRecord.objects.filter(served).distinct().order_by("seq")
+    yield Place.of(
+        "recall records: answers, reasons, candidates",
+        rows.values_list("id", flat=True),
+        "blanked; digests stay",
+    )
+
+
+def _blank_all(subject: Subject) -> None:
+    for memory_id in subject.memory_ids:
+        blank_text(memory_id)
+    for event_id in subject.event_ids:
+        blank_event(event_id)
+
+
+ERASER = Eraser(_holding, _blank_all)
 
 
 def _blank_context(document: Mapping[str, Any], name: str, id_: str) -> None:

@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.utils.module_loading import import_string
 
 from ledger.domain.ids import new_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import Invalid
-from recall import embedders, records, rerankers
+from recall import embedders, erasure, records, rerankers
 from recall.domain.request import RecallRequest
 from recall.domain.state import Anchor
 from recall.domain.words import words_of
@@ -28,8 +27,8 @@ from vault.domain import values
 from vault.domain.access import scope_of
 from vault.domain.embedding import EmbedderUnavailable
 from vault.models import Memory
+from vault.queries import memory_for
 from vault.services import Caller
-from vault.services import erase as erase_memory
 
 
 def installed_index() -> Index:
@@ -124,11 +123,9 @@ def engine_of(index: Index) -> dict[str, str]:
 
 
 def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | None = None) -> Memory:
-    """Erase a memory everywhere its text lives: vault, index, ledger and the records that served it."""
-    with transaction.atomic():
-        memory = erase_memory(memory_id, caller=caller, at=at, reason=reason, if_match=if_match)
-        records.blank_text(memory.id)
-    return memory
+    """Erase a memory everywhere its text lives (recall/erasure.py), and return what is left of it."""
+    erasure.erase(memory_id, caller=caller, at=at, reason=reason, if_match=if_match)
+    return memory_for(caller.reach, memory_id)
 
 
 def create_api_key(

@@ -63,7 +63,7 @@ def _keep_up() -> None:
             newest = vectors.newest_change()
             if newest != seen:
                 for _ in vectors.embed_missing(embedders.installed(), changed_after=seen):
-                    pass
+                    _rid_files_of_erased()  # many texts take hours, and nothing that was erased may wait so long
                 seen = newest
                 _renew_files()
             time.sleep(LOOK_EVERY)
@@ -72,7 +72,16 @@ def _keep_up() -> None:
 
 
 def _renew_files() -> None:
-    """In a process of its own: reading a million rows would hold up the requests of this one."""
     if settings.RECALL_INDEX == "resident" and resident.behind():
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "reindex", "--files"]
-        subprocess.run(command, check=True, capture_output=True)  # noqa: S603  our own command, no one else's words
+        _reindex_files()
+
+
+def _rid_files_of_erased() -> None:
+    if settings.RECALL_INDEX == "resident" and resident.holding_erased():
+        _reindex_files()
+
+
+def _reindex_files() -> None:
+    """In a process of its own: reading a million rows would hold up the requests of this one."""
+    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "reindex", "--files"]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603  our own command, no one else's words

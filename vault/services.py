@@ -456,10 +456,19 @@ def verify(memory_id: str, *, caller: Caller, at: UnixMs, reason: str) -> Memory
         )
 
 
-def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | None = None) -> Memory:
+def erase(
+    memory_id: str,
+    *,
+    caller: Caller,
+    at: UnixMs,
+    reason: str,
+    if_match: int | None = None,
+    optimize: bool = True,
+) -> Memory:
     """Blank a text for good, in the row, its index and its events; a tombstone keeps hash, who and why.
 
-    The row stays, archived and marked erased, so that what it replaced is not silently revived.
+    The row stays, archived and marked erased, so that what it replaced is not silently revived. Without `optimize`
+    the caller sees to the text index after the transaction, which holds up every other writer.
     """
     reason = values.checked_reason(reason)
     if not reason:
@@ -488,7 +497,8 @@ def erase(memory_id: str, *, caller: Caller, at: UnixMs, reason: str, if_match: 
             ),
             at=at,
         )
-        fulltext.optimize(memory.workspace_id)
+        if optimize:
+            fulltext.optimize(memory.workspace_id)
     return memory_for(caller.reach, memory.id)
 
 

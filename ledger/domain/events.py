@@ -26,6 +26,7 @@ CORRECTION_RETRACT = "correction_retract"
 CORRECTION_LINK = "correction_link"
 CORRECTION_ANNOTATE = "correction_annotate"
 CORRECTION_RESTORE = "correction_restore"
+CONTEXT_ERASED = "context_erased"
 # What operators did about the outbox.
 DELIVERY_RETRIED = "delivery_retried"
 DELIVERY_RESUMED = "delivery_resumed"
@@ -49,6 +50,7 @@ KINDS = (
     LINK_CREATED,
     LINK_REMOVED,
     *DELIVERED,
+    CONTEXT_ERASED,
     DELIVERY_RETRIED,
     DELIVERY_RESUMED,
 )

@@ -19,12 +19,12 @@ from ledger.domain.refusals import Forbidden, NotFound, Unavailable
 from ledger.models import ContextEvent, OutboxEntry
 from ledger.queries import Chain
 from ledger.services import Preview
-from recall import context
+from recall import context, erasure
 from recall.answers import event_json
 from recall.api.access import caller_of
 from recall.api.arguments import ANY, paged_links, query_of
 from recall.paging import page_of, parse_cursor, parse_limit
-from recall.shapes import ContextBody, ContextSearchBody, CorrectionBody, parse
+from recall.shapes import ContextBody, ContextSearchBody, CorrectionBody, ReasonBody, parse
 from vault.domain import values
 from vault.domain.access import Reach, scope_of
 from vault.domain.items import check_item_id
@@ -127,13 +127,14 @@ def whole_event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
     chain = queries.chain_of(event.id) if event.kind in DELIVERED else Chain((), ())
     walk = chain.walk(event.id)
     before = [edge.old for edge in chain.edges if edge.new == event.id and edge.effective]
-    entry = queries.outbox_entries(None, event_id=event.id, limit=1)
+    entries = {entry.kind: entry for entry in queries.outbox_entries(None, event_id=event.id)}
     return {
         **event_json(event, reach=reach),
         "supersedes": before[0] if before else None,
         "superseded_by": walk.head if walk.steps else None,
         **chain_json(chain),
-        "delivery": delivery_json(entry[0]) if entry else None,
+        "delivery": delivery_json(entries["context"]) if "context" in entries else None,
+        "erasure": delivery_json(entries["erasure"]) if "erasure" in entries else None,
     }
 
 
@@ -214,6 +215,21 @@ def preview_json(preview: Preview, reach: Reach) -> dict[str, Any]:
         "delivered_text": preview.delivered_text,
         "recalls": {"count": touched.count, "newest": [row.id for row in touched.newest]},
     }
+
+
+class Erase(APIView):
+    """Erase an event's text for good, with a reason, and the memories that were delivered from it."""
+
+    scopes = {"POST": "admin"}
+
+    @extend_schema(operation_id="event_erase", request=ReasonBody, responses={200: ANY})
+    def post(self, request: Request, event_id: str) -> Response:
+        query_of(request, ())
+        body, caller = parse(ReasonBody, request.data), caller_of(request)
+        event = _event_for(event_id, caller.reach)
+        erasure.erase(event.id, caller=caller, at=now_ms(), reason=body.reason)
+        erased = _event_for(event_id, caller.reach)
+        return Response(whole_event_json(erased, reach=caller.reach), headers=NO_STORE)
 
 
 # ----------------------------------------------------------------------------------------------- delivery

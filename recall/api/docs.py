@@ -135,6 +135,7 @@ CODES = [
     (422, "unknown_event", "The body names an event that does not exist in that workspace."),
     (422, "other_item", "The two events are not about the same item."),
     (422, "not_correctable", "The event records a change of a memory: change the memory instead."),
+    (422, "not_erasable", "The event holds no text of its own: its memory is what to erase, if it has one."),
     (422, "foreign_workspace", "The two memories belong to different workspaces."),
     (429, "throttled", "Too many requests with this key; Retry-After says when to come back."),
     (500, "internal", "An unexpected error, logged on the server. Nothing was half-written."),

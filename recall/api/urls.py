@@ -25,6 +25,7 @@ urlpatterns = [
     path("context/search", context.ContextSearch.as_view()),
     path("events", context.Events.as_view()),
     path("events/<str:event_id>", context.OneEvent.as_view()),
+    path("events/<str:event_id>/erase", context.Erase.as_view()),
     path("events/<str:event_id>/corrections", context.Corrections.as_view()),
     path("operations/<str:operation_id>", context.OneOperation.as_view()),
     path("ledger/verify", context.Verify.as_view()),

@@ -18,6 +18,7 @@ from ledger import queries, wording
 from ledger.domain.context import tags_in
 from ledger.domain.events import CONTEXT_ADDED
 from ledger.domain.instants import UnixMs
+from ledger.domain.outbox import DELIVERING
 from ledger.models import ContextEvent, OutboxEntry
 from ledger.outbox import Delivered, DeliveryFailed
 from recall.domain.context import Query
@@ -164,6 +165,7 @@ def deliver(entry: OutboxEntry) -> Delivered:
     bank = installed_bank()
     try:
         if entry.kind == "erasure":
+            _require_not_under_way(event)
             bank.forget(event.workspace, document_id_of(event.id))
             return Delivered(document_id_of(event.id))
         if event.erased:
@@ -175,6 +177,13 @@ def deliver(entry: OutboxEntry) -> Delivered:
         raise DeliveryFailed(
             error.code, error.reason, retry_after_ms=error.retry_after_ms, pause=error.pause
         ) from error
+
+
+def _require_not_under_way(event: ContextEvent) -> None:
+    """Whoever delivers the event now read its text before it was erased, and would bring it back after us."""
+    under_way = OutboxEntry.objects.filter(event__id=event.id, kind="context", state=DELIVERING).first()
+    if under_way is not None:
+        raise DeliveryFailed("delivery_under_way", f"entry {under_way.id} delivers the text at this moment")
 
 
 _made: dict[str, Bank] = {}  # by dotted path

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-SUITES = "append_only chain_under_writers context corrections chains outbox tampering".split()
+SUITES = "append_only chain_under_writers context corrections chains outbox tampering erasure".split()
 
 
 @pytest.mark.slow

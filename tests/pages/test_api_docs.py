@@ -60,7 +60,7 @@ def test_the_reference_names_the_scope_that_the_view_asks_for() -> None:
     scopes = {o.id: o.scope for group in docs.groups() for o in group.operations}
     assert scopes["recall"] == "read"
     assert scopes["memories_create"] == "write"
-    assert scopes["memory_erase"] == "admin"
+    assert scopes["memory_erase"] == scopes["event_erase"] == "admin"
 
 
 def test_summaries_notes_and_examples_speak_of_what_exists() -> None:

@@ -657,6 +657,7 @@ BY_ID = [
     ("DELETE", "/v1/memories/{}", None),
     ("POST", "/v1/memories/{}/verify", {"reason": "a"}),
     ("POST", "/v1/memories/{}/erase", {"reason": "a"}),
+    ("POST", "/v1/events/{}/erase", {"reason": "a"}),
     ("POST", "/v1/memories/{}/supersede", {"text": "a"}),
     ("GET", "/v1/memories/{}/history", None),
     ("GET", "/v1/memories/{}/related", None),

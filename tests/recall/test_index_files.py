@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from index_worlds import World, database_in, template
+from index_worlds import ADA, NOW, World, database_in, template
 
 from recall.indexes import Found, Index, Question
 from recall.indexes.resident import ResidentIndex, files, flat, shelf, upkeep
 from recall.indexes.resident.flat import Flat
 from recall.indexes.sqlite import SqliteIndex
-from vault import vectors
+from vault import services, vectors
 from vault.domain.access import Scope
 from vault.models import EmbeddingModel, Memory, Workspace
 
@@ -262,6 +262,27 @@ def test_upkeep_renews_files_that_are_missing_or_far_behind(
     upkeep.renew(red())
     assert generation().name > before.name
     assert rightly_answered(question)._kept[red().pk].tail.size == 0
+
+
+@pytest.mark.parametrize("stays_large", [True, False])
+def test_files_that_hold_an_erased_memory_are_renewed_or_thrown_away(
+    world: World, question: Question, monkeypatch: pytest.MonkeyPatch, stays_large: bool
+) -> None:
+    (gone,) = world.remember([{"text": "the zanzibarquux note", "workspace": "red"}])
+    upkeep.renew(red())
+    assert any(b"zanzibarquux" in path.read_bytes() for path in generation().iterdir())
+    (files.home(red()) / "making-1").mkdir()  # of a writer that was killed
+    services.erase(gone.id, caller=ADA, at=NOW, reason="asked to")
+    assert [workspace.name for workspace in upkeep.behind()] == ["red"]
+    if not stays_large:
+        monkeypatch.setattr(shelf, "FILED", 1_000)
+    upkeep.renew(red())
+    assert upkeep.holding_erased() == []
+    assert bool(files.folders(red())) == stays_large
+    held = [path.read_bytes() for path in files.home(red()).rglob("*") if path.is_file()]
+    assert not any(b"zanzibarquux" in content for content in held)
+    if stays_large:
+        rightly_answered(question)
 
 
 # ------------------------------------------------------------------------------------------------ the disk refuses

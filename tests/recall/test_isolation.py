@@ -81,6 +81,7 @@ BY_ID: list[tuple[str, str, str, Any]] = [
     ("DELETE", "/v1/links/{link}", LNK, None),
     ("GET", "/v1/recalls/{recall}", RCL, None),
     ("GET", "/v1/events/{event}", EVT, None),
+    ("POST", "/v1/events/{event}/erase", EVT, {"reason": "a"}),
 ]
 
 

@@ -82,6 +82,27 @@ def newest_mark(workspace: Workspace) -> int:
     return int(folders[0].name[-16:]) if folders else 0
 
 
+def folders(workspace: Workspace) -> list[Path]:
+    """Every folder of a workspace's files, of a writer too, who may have been killed."""
+    return _generations(workspace) + sorted(home(workspace).glob("making-*"))
+
+
+def older_than(workspace: Workspace, mark: int) -> list[Path]:
+    """Folders that may hold what the workspace held before a watermark."""
+    return [
+        folder
+        for folder in folders(workspace)
+        if folder.name.startswith("making-") or int(folder.name[-16:]) < mark
+    ]
+
+
+def throw_away(workspace: Workspace) -> None:
+    """Remove every file of a workspace; raises OSError. Call as the sole writer."""
+    for folder in home(workspace).iterdir():
+        if folder.is_dir():
+            shutil.rmtree(folder)
+
+
 def newest(workspace: Workspace, model: EmbeddingModel, *, patient: bool) -> Generation | None:
     """The newest usable generation.
 
