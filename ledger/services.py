@@ -404,13 +404,34 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a correction would do. Where `warnings` has a refusal, the chain stays as it is."""
+    """What a correction would do. Where `refusals` has one, it would do nothing, and the chain stays as it is."""
 
     chain_before: Chain
     chain_after: Chain
     delivered_text: str
-    warnings: tuple[tuple[str, str], ...]
-    refused: bool
+    warnings: tuple[tuple[str, str], ...]  # code and message; the refusals are among them
+    refusals: tuple[Refused, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.refusals)
+
+    @property
+    def digest(self) -> str:
+        """One value for all that it shows: another one as soon as the correction would do something else."""
+        return hashchain.digest(
+            {
+                "chains": [
+                    {
+                        "events": [[event.id, event.erased] for event in part.events],
+                        "edges": [[edge.old, edge.new, edge.event_id, edge.voided_by] for edge in part.edges],
+                    }
+                    for part in (self.chain_before, self.chain_after)
+                ],
+                "delivered": self.delivered_text,
+                "warnings": [list(warning) for warning in self.warnings],
+            }
+        )
 
 
 def correct(
@@ -425,8 +446,12 @@ def correct(
     successor: str | None = None,
     readable: Readable | None = None,
     writable: Readable | None = None,
+    seen: str | None = None,
 ) -> ContextEvent:
     """Correct an event by a new event: the target, its chain's past and its text stay as they are; raises Refused.
+
+    `seen` is the digest of the preview that somebody agreed to: where the correction would do something else by now,
+    it is refused.
 
     1. supersede: the correction takes the target's place, with `text` (or the reason), or `successor` does.
     2. retract: the correction takes its place, and there is no current text.
@@ -453,6 +478,8 @@ def correct(
         plan = _planned(target, kind=kind, text=text, reason=reason, successor=successor)
         if plan.refusals:
             raise plan.refusals[0]
+        if seen is not None and seen != _preview(plan, reason=reason, actor=actor, at=at).digest:
+            raise Conflict("this would do something else than what was previewed", code="not_as_previewed")
         event = append_event(_correction(plan, reason=reason, actor=actor, at=at), at=at)
         _carry_out(plan, event=event, at=at)
         operation = _remember_operation(key, asked, event=event, actor=actor, at=at) if key else None
@@ -475,20 +502,23 @@ def preview(
     """What `correct` would do with the same arguments. It reads only; what would be refused is a warning."""
     target = _correctable(target_id, readable=readable, writable=writable)
     plan = _planned(target, kind=kind, text=text, reason=reason, successor=successor)
-    refusals = list(plan.refusals)
     try:
-        context.check_reason(reason)
+        reason = context.check_reason(reason)
     except Refused as refusal:
-        refusals.append(refusal)
+        plan = replace(plan, refusals=(*plan.refusals, refusal))
+    return _preview(plan, reason=reason, actor=actor, at=at)
+
+
+def _preview(plan: _Plan, *, reason: str, actor: Actor, at: UnixMs) -> Preview:
     row = _row(_correction(plan, reason=reason, actor=actor, at=at), seq=0, prev_hash="", at=at)
     row.id = THIS
     before = queries.chain_of(plan.subject_id)
     return Preview(
         chain_before=before,
-        chain_after=before if refusals else _chain_after(plan, before, correction=row, at=at),
+        chain_after=before if plan.refusals else _chain_after(plan, before, correction=row, at=at),
         delivered_text=wording.delivered_text(row, queries.named_in(row)),
-        warnings=(*((one.code, one.message) for one in refusals), *plan.warnings),
-        refused=bool(refusals),
+        warnings=(*((one.code, one.message) for one in plan.refusals), *plan.warnings),
+        refusals=plan.refusals,
     )
 
 

@@ -17,7 +17,7 @@ from ledger.domain.context import NewContext
 from ledger.domain.instants import UnixMs, format_instant
 from ledger.models import ContextEvent, Supersession
 from ledger.queries import Coverage, Head
-from ledger.services import Added, Preview
+from ledger.services import Added
 from recall import records
 from recall.banks import Bank, BankUnavailable, Recalled, document_id_of, installed_bank, tags_of
 from recall.domain.context import Query
@@ -36,7 +36,6 @@ from recall.domain.request import RecallRequest
 from recall.domain.state import Anchor
 from recall.domain.validity import Judgement, grade
 from recall.indexes import Question
-from recall.models import RecallRecord, RecordEvent, RecordHit
 from recall.pipeline import Candidate, Run, timed
 from recall.records import ServedEvent
 from recall.services import engine_of, installed_index
@@ -450,44 +449,3 @@ def coverage_json(coverage: Coverage | None) -> dict[str, Any]:
         "first": None if coverage.first is None else format_instant(coverage.first),
         "last": None if coverage.last is None else format_instant(coverage.last),
     }
-
-
-# ----------------------------------------------------------------------------------------------- corrections
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """The recorded recalls whose hits a correction would grade otherwise, as far as the viewer may see them."""
-
-    count: int
-    newest: tuple[RecallRecord, ...]
-
-
-def recalls_touched(preview: Preview, reach: Reach, *, limit: int = 20) -> Touched:
-    """Which recalls served an event that the correction makes stale, or marked one that it makes current again.
-
-    What came from such an event into the vault counts too. Records stay as they are: they tell what was served then.
-    """
-    fallen, risen = _turned(preview)
-    if not fallen and not risen:
-        return Touched(0, ())
-    served = RecordEvent.objects.filter(
-        Q(event__id__in=fallen, stale=False) | Q(event__id__in=risen, stale=True)
-    )
-    memories = Memory.objects.filter(source_event_id__in=[*fallen, *risen])
-    hits = RecordHit.objects.filter(memory__in=memories, verdict="served")
-    rows = RecallRecord.objects.visible_to(reach).filter(
-        Q(seq__in=served.values("record_id"))
-        | Q(seq__in=hits.values("record_id")) & ~Q(mode="context")  # of these the first condition tells
-    )
-    return Touched(rows.count(), tuple(rows.defer("document").order_by("-seq")[:limit]))
-
-
-def _turned(preview: Preview) -> tuple[list[str], list[str]]:
-    """The events that would become superseded, and those that would no longer be."""
-    before, after = preview.chain_before, preview.chain_after
-    ids = [event.id for event in after.events if event.id]
-    was = {event.id: before.walk(event.id).steps > 0 for event in before.events}
-    will = {id_: after.walk(id_).steps > 0 for id_ in ids}
-    fallen = [id_ for id_ in ids if will[id_] and not was.get(id_, False)]
-    return fallen, [id_ for id_ in ids if was.get(id_, False) and not will[id_]]

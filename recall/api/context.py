@@ -23,6 +23,7 @@ from recall import context, erasure
 from recall.answers import event_json
 from recall.api.access import caller_of
 from recall.api.arguments import ANY, paged_links, query_of
+from recall.corrections import recalls_touched
 from recall.paging import page_of, parse_cursor, parse_limit
 from recall.shapes import ContextBody, ContextSearchBody, CorrectionBody, ReasonBody, parse
 from vault.domain import values
@@ -205,7 +206,7 @@ class Corrections(APIView):
 
 
 def preview_json(preview: Preview, reach: Reach) -> dict[str, Any]:
-    touched = context.recalls_touched(preview, reach)
+    touched = recalls_touched(preview, reach)
     return {
         "dry_run": True,
         "refused": preview.refused,
@@ -214,6 +215,7 @@ def preview_json(preview: Preview, reach: Reach) -> dict[str, Any]:
         "chain_after": chain_json(preview.chain_after),
         "delivered_text": preview.delivered_text,
         "recalls": {"count": touched.count, "newest": [row.id for row in touched.newest]},
+        "hits": {"superseded": touched.falling, "current_again": touched.rising},
     }
 
 

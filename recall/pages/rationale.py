@@ -19,6 +19,7 @@ from recall.pages.charts import Arrow, ChainNode, succession
 from recall.pages.templatetags.audit import instant
 from vault.domain.access import Reach
 
+UNMADE = "this correction"  # in a preview, which has no id yet
 SHOWN = 20  # recalls in the timeline; their number is told beside
 
 
@@ -92,11 +93,20 @@ def drawing_of(event_id: str, chain: Chain, *, uid: str) -> SafeString | None:
     nowhere."""
     if len(chain.events) < 2:
         return None
+    arrows = [
+        Arrow(edge.old or UNMADE, edge.new or UNMADE, voided=not edge.effective) for edge in chain.edges
+    ]
+    cycle = chain.walk(chain.events[0].id).cycle
+    return succession(nodes=nodes_of(event_id, chain), arrows=arrows, uid=uid, cycle=cycle)
+
+
+def nodes_of(event_id: str, chain: Chain) -> list[ChainNode]:
+    """The events of a chain, oldest first, each with its state; `event_id` is the one that is looked at."""
     replaced = {edge.old for edge in chain.edges if edge.effective}
     undone = {edge.event_id for edge in chain.edges if not edge.effective}
-    nodes = [
+    return [
         ChainNode(
-            id=one.id or "this correction",
+            id=one.id or UNMADE,
             href=reverse("event", args=[one.id]) if one.id else "",
             when=format_instant(one.occurred_at)[:10],
             label="(erased)" if one.erased else one.text or one.reason or in_words(one.kind),
@@ -106,11 +116,6 @@ def drawing_of(event_id: str, chain: Chain, *, uid: str) -> SafeString | None:
         )
         for one in chain.events
     ]
-    arrows = [
-        Arrow(edge.old or "this correction", edge.new or "this correction", voided=not edge.effective)
-        for edge in chain.edges
-    ]
-    return succession(nodes=nodes, arrows=arrows, uid=uid, cycle=chain.walk(chain.events[0].id).cycle)
 
 
 def _state(event: ContextEvent, replaced: set[str], undone: set[str]) -> str:

@@ -48,8 +48,19 @@ def form_of(client: Client, event_id: str) -> dict[str, str]:
     return {"kind": "retract", "text": "", "successor": "", "reason": WHY, "key": key[1]}
 
 
-def send(client: Client, event_id: str, fields: dict[str, str], *, do: str) -> Any:
-    return client.post(f"/ledger/{event_id}/corrections/new/", {**fields, "do": do})
+def send(client: Client, event_id: str, fields: dict[str, str], *, do: str, **headers: str) -> Any:
+    return client.post(f"/ledger/{event_id}/corrections/new/", {**fields, "do": do}, headers=headers)
+
+
+def seen_in(answer: Any) -> str:
+    """What stands for the preview in the form that shows it."""
+    seen = re.search(r'name="seen" value="([0-9a-f]{64})"', answer.content.decode())
+    assert seen is not None, answer.content.decode()
+    return seen[1]
+
+
+def previewed(client: Client, event_id: str, fields: dict[str, str]) -> dict[str, str]:
+    return {**fields, "seen": seen_in(send(client, event_id, fields, do="preview"))}
 
 
 def counted() -> tuple[int, int, int]:
@@ -72,7 +83,8 @@ def test_a_preview_tells_what_would_be_and_saves_nothing() -> None:
     shown = answer.content.decode()
     assert answer.status_code == 200
     assert counted() == before
-    assert "1 recorded recall you may read would be marked otherwise" in shown
+    assert "It touches 1 recorded recall that you may read" in shown
+    assert "1 hit would be marked superseded" in shown
     assert f'href="/recalls/{recall_id}/"' in shown
     assert f"This retracts context event {one}" in shown
     assert "Record the correction" in shown
@@ -80,7 +92,7 @@ def test_a_preview_tells_what_would_be_and_saves_nothing() -> None:
 
 def test_what_was_previewed_is_recorded_once_however_often_it_is_sent() -> None:
     client, one = signed_in(), event("postponed")
-    fields = form_of(client, one)
+    fields = previewed(client, one, form_of(client, one))
     first = send(client, one, fields, do="record")
     second = send(client, one, fields, do="record")
     assert (first.status_code, first["Location"]) == (303, second["Location"])
@@ -92,16 +104,48 @@ def test_what_was_previewed_is_recorded_once_however_often_it_is_sent() -> None:
 
 def test_a_form_that_was_sent_and_then_changed_is_another_correction_with_a_key_of_its_own() -> None:
     client, one = signed_in(), event("postponed")
-    fields = {**form_of(client, one), "kind": "annotate"}
+    fields = previewed(client, one, {**form_of(client, one), "kind": "annotate"})
     assert send(client, one, fields, do="record").status_code == 303
-    answer = send(client, one, {**fields, "reason": "another remark altogether"}, do="record")
+    changed = {**fields, "reason": "another remark altogether"}
+    answer = send(client, one, changed, do="record")
     assert answer.status_code == 422
     key = re.search(r'name="key" value="(\w+)"', answer.content.decode())
     assert key is not None
     assert key[1] != fields["key"]
-    again = send(client, one, {**fields, "reason": "another remark altogether", "key": key[1]}, do="record")
+    again = send(client, one, previewed(client, one, {**changed, "key": key[1]}), do="record")
     assert again.status_code == 303
     assert ContextEvent.objects.filter(kind="correction_annotate").count() == 2
+
+
+def test_what_nobody_has_seen_is_previewed_and_not_recorded() -> None:
+    client, one = signed_in(), event("postponed")
+    before = counted()
+    answer = send(client, one, form_of(client, one), do="record")
+    assert (answer.status_code, counted()) == (200, before)
+    assert "What it would do" in answer.content.decode()
+    assert (
+        send(client, one, {**form_of(client, one), "seen": seen_in(answer)}, do="record").status_code == 303
+    )
+
+
+def test_what_would_do_something_else_by_now_is_shown_again_and_not_recorded() -> None:
+    client, one = signed_in(), event("postponed")
+    fields = previewed(client, one, {**form_of(client, one), "kind": "annotate"})
+    event("outline first", supersedes=one)
+    before = counted()
+    answer = send(client, one, fields, do="record")
+    assert (answer.status_code, counted()) == (200, before)
+    assert "Something has changed since you saw the preview" in answer.content.decode()
+    assert send(client, one, {**fields, "seen": seen_in(answer)}, do="record").status_code == 303
+
+
+def test_htmx_is_given_the_preview_and_the_form_and_not_the_page() -> None:
+    client, one = signed_in(), event("postponed")
+    answer = send(client, one, form_of(client, one), do="preview", hx_request="true")
+    shown = answer.content.decode()
+    assert (answer.status_code, "<html" in shown, 'id="preview"' in shown) == (200, False, True)
+    refused = send(client, one, {**form_of(client, one), "reason": "short"}, do="preview", hx_request="true")
+    assert (refused.status_code, "<html" in refused.content.decode()) == (422, False)
 
 
 def test_a_form_without_its_key_says_so() -> None:
@@ -113,8 +157,9 @@ def test_a_form_without_its_key_says_so() -> None:
 
 def test_a_second_event_undoes_it_and_both_stay_on_record() -> None:
     client, one = signed_in(), event("postponed")
-    retraction = send(client, one, form_of(client, one), do="record")["Location"].split("/")[2]
-    fields = {**form_of(client, retraction), "kind": "restore"}
+    fields = previewed(client, one, form_of(client, one))
+    retraction = send(client, one, fields, do="record")["Location"].split("/")[2]
+    fields = previewed(client, retraction, {**form_of(client, retraction), "kind": "restore"})
     assert send(client, retraction, fields, do="record").status_code == 303
     assert heads_of([one])[one].id == one
     shown = client.get(f"/ledger/{one}/").content.decode()
@@ -142,8 +187,8 @@ def test_what_is_refused_names_the_field_and_writes_nothing(
     answer = send(client, one, sent, do=do)
     assert counted() == before
     shown = answer.content.decode()
-    refused = answer.status_code == 422 or "It would be refused" in shown
-    assert refused
+    assert answer.status_code == 422
+    assert "Nothing was recorded" in shown
     assert told in shown or told.lower() in shown
     assert "Record the correction</button>" not in shown
 
@@ -152,8 +197,11 @@ def test_a_second_successor_is_warned_of_before_and_refused_after() -> None:
     client, one = signed_in(), event("postponed")
     two = event("outline first", supersedes=one)
     fields = {**form_of(client, one), "kind": "supersede", "text": "prose first"}
-    shown = send(client, one, fields, do="preview").content.decode()
-    assert "It would be refused" in shown
+    answer = send(client, one, fields, do="preview")
+    assert answer.status_code == 422
+    shown = answer.content.decode()
+    assert "Why it would be refused" in shown
+    assert "already_superseded" in shown
     assert two in shown
     answer = send(client, one, fields, do="record")
     assert answer.status_code == 422
