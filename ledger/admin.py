@@ -1,5 +1,5 @@
-"""The ledger in the administration: to look at, never to change. An event's page, where corrections are recorded, is
-one click away."""
+"""The ledger in the administration: to look at, never to change. Corrections and erasures are new events, which
+recall/admin has pages for."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class ContextEventAdmin(LookOnlyAdmin):
     list_filter = ("kind",)
     search_fields = ("id", "subject_id")
     ordering = ("-seq",)
+    change_form_template = "admin/event.html"
 
     def view_on_site(self, event: ContextEvent) -> str:
         return reverse("event", args=[event.id])

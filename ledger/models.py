@@ -139,6 +139,14 @@ class ContextEvent(models.Model):
         return json.loads(self.after) if self.after else {}
 
 
+class Correction(ContextEvent):
+    """The events that correct another one, as the administration lists them."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "correction"
+
+
 class Tombstone(models.Model):
     """The one exception to append-only: the payload of `event` was erased, by whom, when and why."""
 

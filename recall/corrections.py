@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from django import forms
 from django.db.models import Q, QuerySet
@@ -64,7 +64,7 @@ class CorrectionForm(forms.Form):
     seen = forms.CharField(required=False, widget=forms.HiddenInput, max_length=64)
 
     @classmethod
-    def opened(cls, **initial: str) -> CorrectionForm:
+    def opened(cls, **initial: str) -> Self:
         return cls(initial={**initial, "key": _new_key()})
 
     def asked(self, caller: Caller) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Administration: who may see which workspace, which keys exist (`create_api_key` makes them), and what was erased."""
+"""Erasing a text in the administration, and the tombstones of what was erased."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import asdict
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import URLPattern, path
@@ -22,59 +19,8 @@ from ledger.domain.instants import format_instant
 from ledger.domain.refusals import Refused
 from ledger.models import Tombstone
 from recall import erasure
-from recall.models import ApiKey, WorkspaceGrant
 from vault.domain.access import Reach
 from vault.services import Caller
-
-
-class GrantInline(admin.TabularInline):
-    model = WorkspaceGrant
-    extra = 0
-
-
-admin.site.unregister(User)
-
-
-@admin.register(User)
-class UserWithGrantsAdmin(UserAdmin):
-    """Django's users, with the workspaces they may see beside them."""
-
-    inlines = (GrantInline,)
-
-
-@admin.register(ApiKey)
-class ApiKeyAdmin(LookOnlyAdmin):
-    """Keys to look at and to revoke. None is made here: a secret is shown once, to whoever runs the command."""
-
-    list_display = ("name", "prefix", "scopes", "bound_to", "made", "used", "state")
-    search_fields = ("name", "prefix")
-    actions = ("revoke",)
-
-    def has_revoke_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_active and request.user.is_superuser)
-
-    @admin.action(description="Revoke the selected keys", permissions=["revoke"])
-    def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        revoked = keys.filter(revoked_at=None).update(revoked_at=now_ms())
-        self.message_user(request, f"{revoked} revoked; requests with them are refused from now on.")
-
-    @admin.display(description="workspace")
-    def bound_to(self, key: ApiKey) -> str:
-        return "every" if key.workspace is None else key.workspace or "global"
-
-    @admin.display(description="made (UTC)")
-    def made(self, key: ApiKey) -> str:
-        return format_instant(key.created_at)
-
-    @admin.display(description="last used (UTC)")
-    def used(self, key: ApiKey) -> str:
-        return "never" if key.last_used_at is None else format_instant(key.last_used_at)
-
-    @admin.display(description="state")
-    def state(self, key: ApiKey) -> str:
-        if key.revoked_at is not None:
-            return f"revoked {format_instant(key.revoked_at)}"
-        return "usable" if key.usable_at(now_ms()) else "expired"
 
 
 class EraseForm(forms.Form):
