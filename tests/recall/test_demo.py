@@ -22,8 +22,10 @@ import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.core.management import CommandError
 from django.db import transaction
+from django.db.models import QuerySet
 
 from ledger.domain.instants import DAY, UnixMs
+from ledger.models import ContextEvent, OutboxEntry
 from ledger.queries import verify
 from recall import records
 from recall.domain.state import Anchor
@@ -60,6 +62,11 @@ def loaded(_loaded_once: load.Loaded, db: None) -> load.Loaded:
     return _loaded_once
 
 
+def questions_asked() -> QuerySet[RecallRecord]:
+    """The records of the story's questions; context searches leave records as well."""
+    return RecallRecord.objects.exclude(mode="context")
+
+
 # --------------------------------------------------------------------------------------------- the story
 
 
@@ -83,7 +90,7 @@ def test_days_in_a_text_become_dates(now: UnixMs) -> None:
 
 
 def test_every_state_and_grade_is_there_to_be_seen(loaded: load.Loaded, now: UnixMs) -> None:
-    memories = list(Memory.objects.select_related("workspace"))
+    memories = list(Memory.objects.select_related("workspace").filter(source_event_id=None))
     states = states_of(memories, Anchor(now))
     reasons = Counter(state.reason for state in states.values())
     assert set(reasons) == {
@@ -139,11 +146,31 @@ def test_a_question_names_a_time_that_some_of_its_hits_are_near(loaded: load.Loa
     assert any("temporal" in row["strategies"] for row in stored.candidates if row["position"] is not None)
 
 
+def test_what_was_decided_is_delivered_corrected_and_found(loaded: load.Loaded) -> None:
+    entries = OutboxEntry.objects.filter(kind="context")
+    assert [entry.state for entry in entries] == ["delivered"] * loaded.events
+    found = {row.query: records.read(row).answer for row in RecallRecord.objects.filter(mode="context")}
+    told = {
+        query: [(_text(hit["source_event_id"]), hit["is_stale"]) for hit in answer["hits"]]
+        for query, answer in found.items()
+    }
+    assert told["Why is the outline postponed?"] == [("Task postponed until next week.", False)]
+    moved = told["When are the kiln photographs taken?"]
+    assert [stale for _, stale in moved] == [False, True, True]
+    assert moved[0][0].startswith("The kiln photographs are taken at the open day")
+    assert ("The tax return is cancelled this year.", True) in told["Is the tax return still due?"]
+    assert told["Who answers at night?"][0][0].startswith("The winter rota goes back")
+
+
+def _text(event_id: str) -> str:
+    return ContextEvent.objects.get(id=event_id).text or ""
+
+
 # --------------------------------------------------------------------------------------------- its records
 
 
 def test_no_answer_in_the_default_view_serves_what_was_superseded(loaded: load.Loaded) -> None:
-    rows = [records.read(row) for row in RecallRecord.objects.all()]
+    rows = [records.read(row) for row in questions_asked()]
     assert len(rows) == loaded.recalls > 120
     default = [one for one in rows if one.document["request"]["current_only"]]
     assert sum(one.row.superseded_served for one in default) == 0
@@ -153,7 +180,7 @@ def test_no_answer_in_the_default_view_serves_what_was_superseded(loaded: load.L
 
 
 def test_no_answer_in_the_default_view_serves_what_did_not_exist_at_its_instant(loaded: load.Loaded) -> None:
-    for row in RecallRecord.objects.all():
+    for row in questions_asked():
         assert row.anchor == row.created_at - 1
         one = records.read(row)
         if one.document["request"]["current_only"]:
@@ -162,7 +189,7 @@ def test_no_answer_in_the_default_view_serves_what_did_not_exist_at_its_instant(
 
 
 def test_records_say_that_nobody_asked_then_and_cover_the_month(loaded: load.Loaded, now: UnixMs) -> None:
-    rows = RecallRecord.objects.all()
+    rows = questions_asked()
     assert {row.surface for row in rows} == {"demo"}
     assert {row.actor_id for row in rows} <= set(ApiKey.objects.values_list("id", flat=True))
     assert all(now - 30 * DAY < row.created_at < now for row in rows)
@@ -235,6 +262,8 @@ def test_the_demo_never_touches_the_configured_database_and_starts_over_only_whe
         "DATABASE_URL": f"sqlite:///{real}",
         "RECALL_HTTPS": "1",
         "RECALL_ALLOWED_HOSTS": "else.example",
+        "MEMORY_BANK": "hindsight",
+        "HINDSIGHT_URL": "http://127.0.0.1:1",
     }
     first = manage("demo", "--no-serve", env=configured)
     assert first.returncode == 0, first.stderr

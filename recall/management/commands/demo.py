@@ -108,7 +108,7 @@ def settle_in(folder: Path) -> None:
 
     Settings are read before a command runs; a second start is the one way to have all of them right.
     """
-    foreign = ("RECALL_", "DATABASE_URL")
+    foreign = ("RECALL_", "DATABASE_URL", "MEMORY_BANK", "HINDSIGHT_")
     own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     own["RECALL_DATA_DIR"] = str(folder)
     if own != dict(os.environ):
@@ -146,6 +146,8 @@ def summary(loaded: Loaded, *, seconds: float) -> str:
             "the workspaces studio, ops and the global one.",
             f"{loaded.recalls} recalls were run as of instants in the last 30 days; nobody asked them then. Their "
             f'records are dated so and name the surface "{SURFACE}".',
+            f"{loaded.events} decisions about items of a calendar, and corrections of them, stand in the ledger, and "
+            "were delivered to the bank.",
             "Ledger events are dated now, when they were written.",
         ]
     )

@@ -9,13 +9,17 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
+from ledger import services
 from ledger.domain.actors import Actor
-from ledger.domain.instants import UnixMs
+from ledger.domain.context import NewContext
+from ledger.domain.instants import MINUTE, UnixMs
+from ledger.outbox import deliver_one
+from recall import context
 from recall.management.demo import story
-from recall.management.demo.story import Act, Asked, Note, Story, Tie
+from recall.management.demo.story import Act, Asked, Decided, Note, Story, Tie
 from recall.models import WorkspaceGrant
 from recall.services import create_api_key, erase, recall
-from recall.shapes import RecallBody, parse
+from recall.shapes import ContextSearchBody, RecallBody, parse
 from vault.domain.access import GLOBAL, Reach
 from vault.models import Memory
 from vault.services import Caller, link, remember, revise, verify
@@ -30,6 +34,7 @@ class Loaded:
 
     memories: int
     links: int
+    events: int  # context events and corrections
     recalls: int
     password: str
     key: str
@@ -52,8 +57,13 @@ def load(at: UnixMs) -> Loaded | None:
         _tell(told, callers, at)
         for question in told.questions:
             ask(question, callers[question.by])
+        _decide(told, callers, at)
+        _deliver(at)
+        for by, arguments in told.searches:
+            sought = parse(ContextSearchBody, arguments).request()
+            context.search(sought, caller=callers[by], surface=SURFACE, at=at)
     kinds = [type(step) for step in told.steps]
-    return Loaded(kinds.count(Note), kinds.count(Tie), len(told.questions), password, key)
+    return Loaded(kinds.count(Note), kinds.count(Tie), len(told.decided), len(told.questions), password, key)
 
 
 def _operator(password: str) -> Caller:
@@ -113,6 +123,45 @@ def _act(act: Act, memory_id: str, caller: Caller, at: UnixMs) -> None:
         "archived": {"archived": True},
     }
     revise(memory_id, changes[act.name], caller=caller, at=at, reason=act.reason)
+
+
+def _decide(told: Story, callers: dict[str, Caller], at: UnixMs) -> None:
+    """Record what was decided, as of when, and what of it was corrected since."""
+    ids: dict[str, str] = {}
+    for one in told.decided:
+        caller = callers[one.by]
+        if one.kind:
+            _correct(one, ids, caller, at)
+            continue
+        new = NewContext(
+            text=one.text or "",
+            item_id=one.item_id,
+            reason=one.reason,
+            supersedes=ids.get(one.target),
+            occurred_at=one.at,
+        )
+        key = f"{story.PREFIX}{one.id}"
+        ids[one.id] = context.add(new, workspace=one.workspace, key=key, caller=caller, at=at).event_id
+
+
+def _correct(one: Decided, ids: dict[str, str], caller: Caller, at: UnixMs) -> None:
+    kind: Any = one.kind
+    services.correct(
+        ids[one.target],
+        kind=kind,
+        reason=one.reason,
+        successor=ids.get(one.successor),
+        actor=caller.actor,
+        readable=caller.reach.reads,
+        writable=caller.reach.writes,
+        at=at,
+    )
+
+
+def _deliver(at: UnixMs) -> None:
+    """Deliver all of it to the bank, as the worker would, so that a search finds it at the first look."""
+    while deliver_one(clock=lambda: at, lease_ms=MINUTE, token=SURFACE) is not None:
+        pass
 
 
 def ask(question: Asked, caller: Caller) -> dict[str, Any]:

@@ -6,7 +6,8 @@
 3. `replaces` and `invalidates` name the older memory whose place this one takes; `contradicts`, `derives` and
    `relates` name others. Each becomes a link, made when the younger of the two was. What else is linked
    stands under `links`.
-4. `verified`, `corroborated`, `rejected`, `deprecated`, `retracted`, `archived` and `erased` hold the reason
+4. `context.toml` holds what was recorded as context events, and the corrections of these.
+5. `verified`, `corroborated`, `rejected`, `deprecated`, `retracted`, `archived` and `erased` hold the reason
    for which a person did that to the memory.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,13 +82,34 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """A context event, and the one whose place it takes; or, where `kind` is set, a correction of `target`."""
+
+    id: str
+    at: UnixMs
+    by: str
+    reason: str
+    workspace: str = ""
+    item_id: str | None = None
+    text: str | None = None
+    target: str = ""
+    kind: str = ""
+    successor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
-    """`steps` in the order in which they happened; `agents` and `curators` name their workspaces."""
+    """`steps` and `decided` in the order in which they happened; `agents` and `curators` name their workspaces.
+
+    `searches` are asked at the moment of loading, with their arguments as POST /v1/context/search takes them.
+    """
 
     agents: dict[str, str]
     curators: dict[str, list[str]]
     steps: list[Note | Tie | Act]
     questions: list[Asked]
+    decided: list[Decided]
+    searches: list[tuple[str, dict[str, Any]]]
 
 
 def read(at: UnixMs) -> Story:
@@ -99,7 +122,15 @@ def read(at: UnixMs) -> Story:
         agents |= dict.fromkeys(told["agents"], told["workspace"])
         curators.setdefault(told["curator"], []).append(told["workspace"])
         steps += _steps(told, at)
-    return Story(agents, curators, sorted(steps, key=_when), _questions(at))
+    context = _toml("context.toml")
+    return Story(
+        agents,
+        curators,
+        sorted(steps, key=_when),
+        _questions(at),
+        sorted(_decided(context, at), key=lambda one: one.at),
+        [(row.pop("by"), row) for row in context["searches"]],
+    )
 
 
 def _toml(name: str) -> dict[str, Any]:
@@ -187,6 +218,20 @@ def _tie(tie: dict[str, Any], notes: dict[str, Note], now: UnixMs) -> Tie:
     made = max(source.at, target.at if target else source.at)
     at = now + round(tie["at"] * DAY) if "at" in tie else made
     return Tie(source.id, tie["target"], tie["type"], max(at, made), tie["by"], tie.get("reason", ""))
+
+
+def _decided(told: dict[str, Any], now: UnixMs) -> Iterator[Decided]:
+    for row in told["events"]:
+        at, text = now + round(row["at"] * DAY), dated(row["text"], now)
+        target = row.get("supersedes", "")
+        yield Decided(
+            row["id"], at, row["by"], row["reason"], row["workspace"], row.get("item"), text, target=target
+        )
+    for row in told["corrections"]:
+        at, successor = now + round(row["at"] * DAY), row.get("successor", "")
+        yield Decided(
+            "", at, row["by"], row["reason"], target=row["of"], kind=row["kind"], successor=successor
+        )
 
 
 def _questions(now: UnixMs) -> list[Asked]:
