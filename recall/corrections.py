@@ -29,6 +29,7 @@ KINDS = {
     "restore": "Restore: undo an earlier correction",
 }
 _FIELDS = {"supersedes_context_id": "successor"}
+ID = forms.TextInput(attrs={"size": 34, "spellcheck": "false", "autocomplete": "off"})
 _OUTDATED = "not_as_previewed"
 
 
@@ -49,6 +50,7 @@ class CorrectionForm(forms.Form):
         label="Successor",
         required=False,
         max_length=64,
+        widget=ID,
         help_text="For link, and where an event that exists supersedes: its id, which begins with evt_.",
     )
     reason = forms.CharField(
@@ -90,8 +92,10 @@ class CorrectionForm(forms.Form):
         ):  # sent before, and changed since: another correction by now
             self.put(key=_new_key(), seen="")
         field = _FIELDS.get(refusal.field or "", refusal.field)
-        message = refusal.message[:1].upper() + refusal.message[1:]
-        self.add_error(field if field in self.fields else None, f"{message} ({refusal.code}).")
+        message = f"{refusal.message[:1].upper()}{refusal.message[1:]} ({refusal.code})."
+        if refusal.hint:
+            message += f" {refusal.hint[:1].upper()}{refusal.hint[1:]}."
+        self.add_error(field if field in self.fields else None, message)
 
 
 def _new_key() -> str:

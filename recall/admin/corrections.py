@@ -11,16 +11,17 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.text import Truncator
 
 from ledger.admin import LookOnlyAdmin
 from ledger.clock import now_ms
 from ledger.domain.events import CORRECTION_RESTORE, CORRECTIONS
-from ledger.domain.instants import format_instant
 from ledger.domain.refusals import Refused
 from ledger.models import ContextEvent, Correction
 from ledger.wording import in_words
-from recall.corrections import CorrectionForm, Submitted, correctable, recalls_touched, submit
+from recall.corrections import ID, CorrectionForm, Submitted, correctable, recalls_touched, submit
 from recall.pages.rationale import nodes_of
+from recall.pages.templatetags.audit import instant
 from recall.people import caller_of
 
 
@@ -29,6 +30,7 @@ class TargetedForm(CorrectionForm):
 
     target = forms.CharField(
         label="Event",
+        widget=ID,
         max_length=64,
         help_text="The context event to correct: its id, which begins with evt_.",
     )
@@ -39,7 +41,7 @@ class TargetedForm(CorrectionForm):
 class CorrectionAdmin(LookOnlyAdmin):
     """Every correction, and whether a later one undid it. One is added as on an event's page: form, preview, event."""
 
-    list_display = ("id", "what", "subject_id", "actor_label", "recorded", "undone", "reason")
+    list_display = ("id", "what", "subject_id", "actor_label", "recorded", "undone", "why")
     search_fields = ("id", "subject_id", "object_id")
     ordering = ("-seq",)
 
@@ -60,12 +62,16 @@ class CorrectionAdmin(LookOnlyAdmin):
 
     @admin.display(description="recorded (UTC)", ordering="recorded_at")
     def recorded(self, correction: Correction) -> str:
-        return format_instant(correction.recorded_at)
+        return instant(correction.recorded_at)
 
     @admin.display(description="undone by", empty_value="–")
     def undone(self, correction: Any) -> str | None:
         by: str | None = correction.undone_by
         return by
+
+    @admin.display(description="reason")
+    def why(self, correction: Correction) -> str:
+        return Truncator(correction.reason).chars(60)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and request.user.has_perm("ledger.add_correction"))

@@ -556,7 +556,7 @@ def _node_box(node: ChainNode, x: int, y: int) -> SafeString:
             rx=6,
         ),
         _el("text", _shorten(node.id, 31), cls="id" if node.href else "name", x=x + 8, y=y + 16),
-        _el("text", _shorten(node.label, 32), cls="name", x=x + 8, y=y + 34),
+        _el("text", _shorten(node.label, 28), cls="name", x=x + 8, y=y + 34),
         _el("text", " · ".join(filter(None, status)), x=x + 8, y=y + 52),
     ]
     return _el("a", *drawn, href=node.href) if node.href else _el("g", *drawn)

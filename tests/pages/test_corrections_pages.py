@@ -200,7 +200,7 @@ def test_a_second_successor_is_warned_of_before_and_refused_after() -> None:
     answer = send(client, one, fields, do="preview")
     assert answer.status_code == 422
     shown = answer.content.decode()
-    assert "Why it would be refused" in shown
+    assert "The chain as it is" in shown
     assert "already_superseded" in shown
     assert two in shown
     answer = send(client, one, fields, do="record")
