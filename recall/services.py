@@ -54,6 +54,8 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
     pending = embedding(request)
     with index.opened(scope) as workspaces:
         question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)))
+        if "dense" in request.strategies and not request.by_tag_only:
+            index.look_ahead(question, lambda: pending()[0], _beside().submit)
         finished = run(question, index=index, pending=pending)
     rerank_and_finish([finished])
     return records.write(finished, caller=caller, surface=surface, at=at, engine=engine_of(index))
@@ -83,7 +85,7 @@ def embedding(request: RecallRequest) -> Callable[[], Embedded]:
 
 @lru_cache
 def _beside() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="embed")
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="beside")
 
 
 os.register_at_fork(after_in_child=_beside.cache_clear)  # the parent's threads do not exist in the child

@@ -30,8 +30,6 @@ WORTH_WARMING = 1_000  # memories: a smaller workspace is read in no time
 def load_libraries() -> None:
     """Import what each worker would import for itself, slowly, beside the others. Makes nothing that has threads."""
     embedders.load_library()
-    if settings.RECALL_INDEX == "resident":
-        resident.load_library()
 
 
 def warm() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ledger.domain.instants import UnixMs
 from recall.domain.request import RecallRequest
@@ -72,6 +73,9 @@ class Measured(NamedTuple):
     cosine: float | None
 
 
+Submit: TypeAlias = Callable[[Callable[[], Any]], Future[Any]]
+
+
 class Index(Protocol):
     """One engine. It applies the caller's filters and the state test in the search itself, before any limit."""
 
@@ -79,6 +83,13 @@ class Index(Protocol):
 
     def opened(self, scope: Scope) -> AbstractContextManager[tuple[Workspace, ...]]:
         """Hold one state of database and index; gives the workspaces of the scope that exist."""
+        ...
+
+    def look_ahead(self, question: Question, vector: Callable[[], Vector | None], submit: Submit) -> None:
+        """Begin what takes long and waits for nothing but the question's vector, beside whatever else is looked up.
+
+        `vector` waits for it, and gives None where there is none; `submit` has something done in another thread.
+        """
         ...
 
     def unembedded(self, question: Question) -> int:

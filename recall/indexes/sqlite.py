@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,7 @@ from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.request import RecallRequest
 from recall.domain.validity import Lifts
 from recall.domain.words import worth_asking
-from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, pools_of
+from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, Submit, Vector, pools_of
 from vault import vectors
 from vault.domain.access import Scope
 from vault.domain.facts import ASSERTED, Facts
@@ -43,6 +43,9 @@ class SqliteIndex:
     def opened(self, scope: Scope) -> Iterator[tuple[Workspace, ...]]:
         with snapshot():
             yield tuple(workspaces_in(scope))
+
+    def look_ahead(self, question: Question, vector: Callable[[], Vector | None], submit: Submit) -> None:
+        """Nothing: the database is asked by one thread."""
 
     def unembedded(self, question: Question) -> int:
         sql = """

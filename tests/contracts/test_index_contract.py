@@ -294,7 +294,7 @@ class TestResidentTail(IndexContract):
 
 
 class TestResidentFiles(IndexContract):
-    """Files and faiss from 40 rows on; the last steps lie in a tail above them."""
+    """Files from 40 rows on; the last steps lie in a tail above them."""
 
     @pytest.fixture(scope="class")
     @classmethod

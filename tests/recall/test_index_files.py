@@ -291,7 +291,7 @@ def test_files_that_hold_an_erased_memory_are_renewed_or_thrown_away(
 def test_a_disk_without_room_for_files_costs_memory_and_no_answer(
     world: World, question: Question, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Files may not grow past 20 kB in this process: every write beyond it fails, faiss's too."""
+    """Files may not grow past 20 kB in this process: every write beyond it fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -8,9 +8,11 @@ answer, whether it was read at once or has caught up change by change.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +23,10 @@ from ledger.domain.instants import UnixMs
 from recall.domain.fusion import BM25_SCALE, idf
 from recall.domain.validity import Lifts
 from recall.domain.words import worth_asking
-from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, Vector, pools_of, sqlite
+from recall.indexes import FALLEN, LINKED, OPEN, Found, Measured, Question, Submit, Vector, pools_of, sqlite
 from recall.indexes.resident import nearest
 from recall.indexes.resident.files import Ahead
+from recall.indexes.resident.flat import Flat, Scores
 from recall.indexes.resident.nearest import Near
 from recall.indexes.resident.postings import Holding
 from recall.indexes.resident.segment import REPLACED, Rows, Segment
@@ -50,6 +53,7 @@ class ResidentIndex:
         self._kept: dict[int, Shelf] = {}
         self._open: dict[int, Shelf] = {}
         self._asked: dict[tuple[int, tuple[str, ...]], Asked] = {}
+        self._scored: dict[int, Future[Scored | None]] = {}
 
     @contextmanager
     def opened(self, scope: Scope) -> Iterator[tuple[Workspace, ...]]:
@@ -76,7 +80,7 @@ class ResidentIndex:
         """False: there are files that are ahead of the caller's snapshot."""
         model = vectors.known_model() or vectors.NO_MODEL
         self._open = self._kept if kept else {}
-        self._asked = {}
+        self._asked, self._scored = {}, {}
         try:
             for workspace in workspaces:
                 shelf = self._open.get(workspace.pk)
@@ -86,6 +90,21 @@ class ResidentIndex:
         except Ahead:
             return False
         return True
+
+    def look_ahead(self, question: Question, vector: Callable[[], Vector | None], submit: Submit) -> None:
+        """Scan the files of large workspaces while the words are looked up."""
+        if question.request.sort != "score":
+            return
+        for shelf in self._shelves(question):
+            if isinstance(shelf.base.vectors, Flat):
+                self._scored[shelf.workspace.pk] = submit(partial(_scored, shelf.base.vectors, vector))
+
+    def _scores(self, shelf: Shelf, segment: Segment, question: Question) -> Scores | None:
+        """What a scan ahead found, if there was one for this vector."""
+        if segment is not shelf.base or shelf.workspace.pk not in self._scored:
+            return None
+        scored = self._scored[shelf.workspace.pk].result()
+        return None if scored is None or scored.vector is not question.vector else scored.scores
 
     def unembedded(self, question: Question) -> int:
         return sum(shelf.unembedded for shelf in self._shelves(question))
@@ -115,7 +134,8 @@ class ResidentIndex:
         found: list[Found] = []
         for shelf in self._shelves(question):
             for segment in shelf.segments:
-                found += _nearest(shelf, segment, question, floor)
+                scores = self._scores(shelf, segment, question)
+                found += _nearest(shelf, segment, question, floor, scores)
         return pools_of(found, question)
 
     def by_time(self, question: Question, start: UnixMs | None, end: UnixMs | None) -> list[Found]:
@@ -350,7 +370,21 @@ def _word_scores(
 # ------------------------------------------------------------------------------------------------- vectors
 
 
-def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -> list[Found]:
+class Scored(NamedTuple):
+    """What a scan of a workspace's file gave for a vector."""
+
+    vector: Vector
+    scores: Scores
+
+
+def _scored(vectors: Flat, awaited: Callable[[], Vector | None]) -> Scored | None:
+    vector = awaited()
+    return None if vector is None else Scored(vector, vectors.scores(vector))
+
+
+def _nearest(
+    shelf: Shelf, segment: Segment, question: Question, floor: float, scores: Scores | None
+) -> list[Found]:
     """The nearest rows of each pool. One scan brings all of them, unless what is nearest hardly ever stands."""
     vector = question.vector
     if vector is None or not len(segment.vectors.owners):
@@ -359,7 +393,7 @@ def _nearest(shelf: Shelf, segment: Segment, question: Question, floor: float) -
     if question.request.sort != "score":  # the newest of all that are near, not the nearest by age
         return _newest_near(shelf, segment, question, vector, floor)
     fit = segment.fit(question.request, slice(None), categories=shelf.categories)
-    scan = vectors.scan(vector)
+    scan = vectors.scan(vector, scores) if isinstance(vectors, Flat) else vectors.scan(vector)
 
     def found(near: Near) -> list[Found]:
         pools = segment.pools(question.anchor, near.rows)

@@ -32,7 +32,7 @@ from vault.models import EmbeddingModel, Workspace
 
 log = logging.getLogger(__name__)
 
-LAYOUT = 4
+LAYOUT = 5
 MANIFEST = "manifest.json"
 
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from django.conf import settings
 from django.db.models import Max
 
-from recall.indexes.resident import files, flat, reading, shelf
+from recall.indexes.resident import files, reading, shelf
 from vault import vectors
 from vault.models import Change, Workspace
 from vault.queries import snapshot
-
-
-def load_library() -> None:
-    """Import what scans large workspaces, if there are any."""
-    if Workspace.objects.filter(memories__gte=shelf.FILED).exists():
-        flat.load_library()
 
 
 def behind() -> list[Workspace]:
