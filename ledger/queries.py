@@ -654,6 +654,16 @@ class OutboxSummary:
     oldest: UnixMs | None
     paused: tuple[OutboxPause, ...]
 
+    @property
+    def waiting(self) -> int:
+        """How many are still on their way."""
+        return self.pending + self.delivering
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something will not be delivered unless somebody sees to it."""
+        return self.failed > 0 or bool(self.paused)
+
     def oldest_age(self, *, at: UnixMs) -> UnixMs | None:
         """How long the oldest has waited, in ms."""
         return None if self.oldest is None else max(0, at - self.oldest)

@@ -69,7 +69,7 @@ def page(client: Client, query: str = "") -> str:
 
 def listed(client: Client, query: str = "") -> list[str]:
     """The ids of the events in the table, in order."""
-    return re.findall(r'<td class="nowrap"><a href="/ledger/(evt_\w+)/">', page(client, query))
+    return re.findall(r'<td class="wide"><a href="/ledger/(evt_\w+)/">', page(client, query))
 
 
 def facet(client: Client, title: str, query: str = "") -> dict[str, int]:
@@ -311,7 +311,7 @@ def test_every_workspace_of_an_event_can_be_chosen_though_no_memory_is_in_it(
 
 
 def row_of(client: Client, event_id: str) -> str:
-    found = re.search(rf'<td class="nowrap"><a href="/ledger/{event_id}/">.*?</tr>', page(client), re.DOTALL)
+    found = re.search(rf'<td class="wide"><a href="/ledger/{event_id}/">.*?</tr>', page(client), re.DOTALL)
     assert found
     return found[0]
 
