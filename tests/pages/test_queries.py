@@ -32,9 +32,9 @@ MOST = {
     "memories": 12,
     "memories, all": 12,
     "memory": 24,
-    "ledger": 12,
-    "ledger, searched": 13,
-    "ledger, filtered": 12,
+    "ledger": 11,
+    "ledger, searched": 12,
+    "ledger, filtered": 11,
     "event": 7,
 }
 
