@@ -83,7 +83,10 @@ class ContextEvent(models.Model):
             models.Index(
                 fields=["workspace", "seq"], name="event_workspace"
             ),  # the ledger page, by workspace
-            models.Index(fields=["kind", "seq"], name="event_kind"),  # the ledger page's facet
+            models.Index(fields=["kind", "seq"], name="event_kind"),  # one kind of event, newest first
+            # The ledger page's counts, read off the index alone. Not by workspace first: SQLite would take it for pages
+            # of several workspaces, and sort.
+            models.Index(fields=["kind", "actor_kind", "workspace"], name="event_facets"),
             models.Index(  # what is known about one calendar item
                 fields=["workspace", "item_id", "seq"],
                 name="event_item",

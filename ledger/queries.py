@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q
+from django.db.models import (
+    Case,
+    Count,
+    Exists,
+    F,
+    FilteredRelation,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce, Concat
 from django.utils.module_loading import import_string
 
 from ledger.domain import chain, events, hashchain, outbox
+from ledger.domain.actors import ACTOR_KINDS
 from ledger.domain.chain import Edge
+from ledger.domain.ids import is_id
 from ledger.domain.instants import UnixMs
 from ledger.domain.refusals import NotFound
-from ledger.models import ContextEvent, Operation, OutboxEntry, OutboxPause, Supersession, Tombstone
+from ledger.models import (
+    ContextEvent,
+    ContextEventQuerySet,
+    Operation,
+    OutboxEntry,
+    OutboxPause,
+    Supersession,
+    Tombstone,
+)
 
 Workspaces = Sequence[str] | None  # None: every one there is
 
@@ -360,6 +384,180 @@ def named_in(event: ContextEvent) -> ContextEvent | None:
     return ContextEvent.objects.filter(id=named).first() if named else None
 
 
+# ---------------------------------------------------------------------------------------------- browsing
+
+FACETS: dict[str, tuple[str, ...]] = {
+    "kind": events.KINDS,
+    "standing": (chain.CURRENT, chain.SUPERSEDED, chain.RETRACTED, chain.UNDONE, chain.CORRECTED),
+    "delivery": outbox.STATES,
+    "source": ACTOR_KINDS,
+}
+SEARCHED = 100_000  # events, the newest of those in question
+
+
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """The events in question before a facet is chosen. Where a search left older ones out, `searched` says how many
+    it looked at.
+
+    `counted` are the same events as `rows`. It names workspaces so that SQLite does not look them up in an index:
+    events that are found by their ids, or read off a narrow index one and all, would be searched for a second time.
+    """
+
+    rows: ContextEventQuerySet
+    counted: ContextEventQuerySet
+    searched: int | None = None
+
+
+def browse(workspaces: Workspaces, *, words: str = "") -> Browsed:
+    """The events of these workspaces; with words, those whose text or reason contains them in this order, and those
+    about the item of exactly that name. The id of an event, memory or link finds what is it or about it, of any age.
+
+    Texts are compared one by one, without an index: this page would be its only use, every write would pay for it, and
+    an erasure would have one place more to reach. 100,000 take 0.1 s, and that is where a search ends.
+    """
+    rows = ContextEvent.objects.all()
+    counted = rows.alias(place=Concat("workspace", Value("")))
+    if workspaces is not None:
+        rows, counted = rows.filter(workspace__in=workspaces), counted.filter(place__in=workspaces)
+    if not words:
+        return Browsed(rows, counted)
+    if any(is_id(words, prefix) for prefix in ("evt", "mem", "lnk")):
+        other_end = Q(object_id=words) & ~Q(object_id="")  # in the words of the index event_object
+        named = Q(id=words) | Q(subject_id=words) | other_end
+        return Browsed(counted.filter(named), counted.filter(named))
+    said = Q(text__icontains=words) | Q(reason__icontains=words) | Q(item_id=words)
+    last = list(rows.order_by("-seq").values_list("seq", flat=True)[SEARCHED - 1 : SEARCHED + 1])
+    if len(last) < 2:
+        return Browsed(rows.filter(said), counted.filter(said))
+    newest = Q(seq__gte=last[0])
+    return Browsed(rows.filter(newest, said), counted.filter(newest, said), SEARCHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """So many events that are alike in every facet. Only what goes to a bank has a standing and a delivery."""
+
+    events: int
+    kind: str
+    source: str
+    standing: str = ""
+    corrected: bool = False
+    delivery: str = ""
+
+    def shows(self, facet: str, value: str) -> bool:
+        """Whether these are among the events that a choice in one facet shows."""
+        return self.corrected if value == chain.CORRECTED else bool(getattr(self, facet) == value)
+
+
+def cells(browsed: Browsed) -> list[Cell]:
+    """The events by all facets at once, in two queries: every count of the ledger's page is a sum of these.
+
+    Context that nobody superseded or corrected, and that was delivered, is what the others leave of its kind: only
+    these are looked up, which with 100,000 events is twice as fast.
+    """
+    rows = browsed.counted.order_by()
+    by_kind = rows.values_list("kind", "actor_kind").annotate(number=Count("*"))
+    left = {(kind, source): number for kind, source, number in by_kind}
+    told = _with_standing(rows.filter(id__in=_remarkable()))
+    columns = "kind", "actor_kind", "standing", "corrected", "delivery"
+    found = []
+    for kind, source, *stands, number in told.values_list(*columns).annotate(number=Count("*")):
+        found.append(Cell(number, kind, source, *stands))
+        left[kind, source] -= number
+    return found + [_unremarkable(number, kind, source) for (kind, source), number in left.items() if number]
+
+
+def _unremarkable(number: int, kind: str, source: str) -> Cell:
+    if kind != events.CONTEXT_ADDED:
+        return Cell(number, kind, source)
+    return Cell(number, kind, source, standing=chain.CURRENT, delivery=outbox.DELIVERED)
+
+
+def _remarkable() -> QuerySet[Any, Any]:
+    """The ids of corrections, and of context that is not simply current and delivered."""
+    corrections = ContextEvent.objects.filter(kind__in=events.CORRECTIONS)
+    waiting = OutboxEntry.objects.filter(kind="context", event__isnull=False).exclude(state=outbox.DELIVERED)
+    return corrections.values_list("id").union(
+        corrections.values_list("subject_id"),
+        Supersession.objects.effective().values_list("old"),
+        waiting.values_list("event"),
+    )
+
+
+def _with_standing(rows: ContextEventQuerySet) -> Any:
+    """Events with how they stand: `standing`, `successor`, `undone_by`, `corrected` and `delivery`.
+
+    1. What an effective supersession replaced is superseded; where a retraction replaced it, retracted.
+    2. A correction whose own supersession was voided is undone.
+    3. What says something itself is current. A correction that only names another event says nothing itself, nor does a
+       note or a restore: these have no standing, and neither has a change of a memory.
+    """
+    corrections = ContextEvent.objects.filter(subject_id=OuterRef("id"), kind__in=events.CORRECTIONS)
+    return rows.alias(
+        replaced=FilteredRelation("successions", condition=Q(successions__voided_by__isnull=True)),
+        voided=FilteredRelation("establishes", condition=Q(establishes__voided_by__isnull=False)),
+        entry=FilteredRelation("outbox", condition=Q(outbox__kind="context")),  # an event has at most one
+    ).annotate(
+        standing=Case(
+            When(replaced__new__kind=events.CORRECTION_RETRACT, then=Value(chain.RETRACTED)),
+            When(replaced__isnull=False, then=Value(chain.SUPERSEDED)),
+            When(voided__isnull=False, then=Value(chain.UNDONE)),
+            When(kind=events.CONTEXT_ADDED, then=Value(chain.CURRENT)),
+            When(kind=events.CORRECTION_SUPERSEDE, object_id="", then=Value(chain.CURRENT)),
+            default=Value(""),
+        ),
+        successor=F("replaced__new"),
+        undone_by=F("voided__voided_by"),
+        corrected=Exists(corrections),
+        delivery=Coalesce("entry__state", Value("")),
+    )
+
+
+def chosen(browsed: Browsed, choices: Mapping[str, str]) -> ContextEventQuerySet:
+    """The events that a choice in each of these FACETS shows, all of them at once."""
+    standing, delivery = choices.get("standing"), choices.get("delivery")
+    rows: Any = browsed.rows if standing is None and delivery is None else _with_standing(browsed.counted)
+    if standing not in (None, chain.CURRENT) or delivery not in (None, outbox.DELIVERED):
+        rows = rows.filter(
+            id__in=_remarkable()
+        )  # few, where all others would be looked at until a page is full
+    if standing is not None:
+        rows = rows.filter(corrected=True) if standing == chain.CORRECTED else rows.filter(standing=standing)
+    if delivery is not None:
+        rows = rows.filter(delivery=delivery)
+    if "kind" in choices:
+        rows = rows.filter(kind=choices["kind"])
+    if "source" in choices:
+        rows = rows.filter(actor_kind=choices["source"])
+    narrowed: ContextEventQuerySet = rows
+    return narrowed
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one event of context stands: `word` is one of the standings, or empty for a remark."""
+
+    word: str
+    successor: str | None
+    undone_by: str | None
+    corrected: bool
+    delivery: str
+
+
+def standings_of(event_ids: Iterable[str]) -> dict[str, Standing]:
+    """How each of these events of context stands, in one query."""
+    rows = ContextEvent.objects.filter(id__in=set(event_ids))
+    columns = "id", "standing", "successor", "undone_by", "corrected", "delivery"
+    return {id_: Standing(*stands) for id_, *stands in _with_standing(rows).values_list(*columns)}
+
+
+def workspaces_of_events(workspaces: Workspaces) -> list[str]:
+    """Those of these workspaces of which there is an event, by name: the global one, which has none, first."""
+    names = ContextEvent.objects.order_by("workspace").values_list("workspace", flat=True).distinct()
+    return [name for name in names if workspaces is None or name in workspaces]
+
+
 # ---------------------------------------------------------------------------------------------- coverage, outbox
 
 
@@ -455,6 +653,16 @@ class OutboxSummary:
     failed: int
     oldest: UnixMs | None
     paused: tuple[OutboxPause, ...]
+
+    @property
+    def waiting(self) -> int:
+        """How many are still on their way."""
+        return self.pending + self.delivering
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something will not be delivered unless somebody sees to it."""
+        return self.failed > 0 or bool(self.paused)
 
     def oldest_age(self, *, at: UnixMs) -> UnixMs | None:
         """How long the oldest has waited, in ms."""

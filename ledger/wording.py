@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.domain import chain, events
+from ledger.domain.chain import CORRECTED
 from ledger.domain.instants import format_instant
 from ledger.models import ContextEvent
 
@@ -30,6 +31,31 @@ _WORDS = {
 def in_words(kind: str) -> str:
     """`Memory stored` for `memory_created`; a kind without words of its own is shown as it is."""
     return _WORDS.get(kind, kind)
+
+
+_CHOICES = {
+    "standing": {
+        chain.CURRENT: "Current",
+        chain.SUPERSEDED: "Superseded",
+        chain.RETRACTED: "Retracted",
+        chain.UNDONE: "Undone",
+        CORRECTED: "Has a correction",
+    },
+    "source": {
+        "user": "People",
+        "key": "Agents, by key",
+        "mcp": "Agents, over MCP",
+        "cli": "Command line",
+        "system": "The service itself",
+    },
+}
+
+
+def choice_in_words(facet: str, value: str) -> str:
+    """A value of one of queries.FACETS as people read it: `People` for the source `user`."""
+    if facet == "kind":
+        return in_words(value)
+    return _CHOICES.get(facet, {}).get(value, value.capitalize())
 
 
 def delivered_text(event: ContextEvent, supersedes: ContextEvent | None) -> str:

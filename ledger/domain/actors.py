@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 ActorKind: TypeAlias = Literal["user", "key", "mcp", "cli", "system"]
+ACTOR_KINDS: tuple[str, ...] = get_args(ActorKind)
 
 
 @dataclass(frozen=True, slots=True)

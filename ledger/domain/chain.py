@@ -75,6 +75,11 @@ def closes_cycle(old: str, new: str, following: Mapping[str, Edge]) -> bool:
     return old in walk(new, following).path
 
 
+# ---- how an event stands in its chain
+
+CURRENT, SUPERSEDED, RETRACTED, UNDONE = "current", "superseded", "retracted", "undone"
+CORRECTED = "corrected"  # beside these: what was superseded, or is current, may have a correction
+
 # ---- what an event says about supersession
 
 VOIDED, REINSTATED = "voided", "reinstated"

@@ -15,6 +15,7 @@ from django.utils.cache import patch_vary_headers
 
 from ledger.domain.refusals import Refused
 from recall.people import caller_of
+from vault.domain.access import Reach
 
 View = Callable[..., HttpResponse]
 TITLES = {
@@ -40,6 +41,11 @@ def signed_in(view: View) -> View:
         return response
 
     return guarded
+
+
+def workspaces_of(reach: Reach) -> list[str] | None:
+    """The workspaces that somebody reads, as the ledger's queries take them: None stands for every one there is."""
+    return None if reach.readable is None else sorted(reach.readable)
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:

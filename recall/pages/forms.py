@@ -200,3 +200,21 @@ class MemoryFilter(forms.Form):
         field = self.fields["workspace"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = workspace_choices(workspaces)
+
+
+class LedgerFilter(forms.Form):
+    """What the ledger is searched for, beside its facets."""
+
+    q = forms.CharField(
+        label="Text or reason contains, or an id",
+        required=False,
+        max_length=200,
+        widget=forms.SearchInput(attrs={"data-search": ""}),
+    )
+    workspace = forms.ChoiceField(required=False)
+
+    def __init__(self, *args: Any, workspaces: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["workspace"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = workspace_choices(workspaces)

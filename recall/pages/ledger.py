@@ -1,26 +1,49 @@
-"""The ledger: what happened, newest first, and one event."""
+"""The ledger: what happened, newest first, by kind, standing, delivery and source, and one event."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlencode
 
-from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from ledger.domain.events import DELIVERED, KINDS, LINK_CREATED, LINK_REMOVED
+from ledger.domain.events import CONTEXT_ADDED, DELIVERED, LINK_CREATED, LINK_REMOVED
+from ledger.domain.ids import is_id
 from ledger.domain.refusals import NotFound
 from ledger.models import ContextEvent, ContextEventQuerySet
-from ledger.wording import in_words
-from recall.pages.access import show, signed_in
+from ledger.queries import (
+    FACETS,
+    Cell,
+    Standing,
+    browse,
+    cells,
+    chosen,
+    standings_of,
+    workspaces_of_events,
+)
+from ledger.wording import choice_in_words, in_words
+from recall.pages.access import show, signed_in, workspaces_of
+from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, LedgerFilter
 from recall.pages.rationale import rationale_of
-from recall.pages.texts import beginnings
+from recall.pages.texts import beginning_of, beginnings, event_beginnings
 from recall.paging import page_of, parse_cursor
 from vault.domain import values
 from vault.domain.access import Reach
 from vault.services import Caller
+
+PAGE = 50
+TITLES = {"kind": "What happened", "standing": "Standing", "delivery": "Delivery", "source": "Source"}
+LABELS = {
+    "kind": "Kinds of events",
+    "standing": "How context stands",
+    "delivery": "States of deliveries",
+    "source": "Who wrote it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +56,62 @@ class Link:
     target: str
 
 
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """An event that another one is about, and how it begins."""
+
+    event_id: str
+    text: str
+
+
+class Row(NamedTuple):
+    """One event of the list: `standing` only of what goes to a bank."""
+
+    event: ContextEvent
+    words: str
+    about: Link | Spoken | str
+    standing: Standing | None
+
+
+class Option(NamedTuple):
+    """One value of a facet: how many events it would show with the other facets as they are, and its address."""
+
+    words: str
+    number: int
+    address: str
+    chosen: bool
+
+
+class Facet(NamedTuple):
+    """A facet with its values; the first shows everything."""
+
+    title: str
+    label: str
+    options: list[Option]
+
+
 def readable(reach: Reach) -> ContextEventQuerySet:
-    rows = ContextEvent.objects.all()
-    return rows if reach.readable is None else rows.filter(workspace__in=sorted(reach.readable))
+    return browse(workspaces_of(reach)).rows
 
 
 @require_safe
 @signed_in
 def ledger_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
-    kind = request.GET.get("kind", "")
-    rows = readable(caller.reach)
-    counts = dict(rows.values_list("kind").annotate(Count("seq")).order_by())
-    if kind:
-        values.check_choice(kind, KINDS, field="kind")
-        rows = rows.filter(kind=kind)
-    page = page_of(rows, cursor=parse_cursor(request.GET.get("cursor")), limit=50)
+    form = LedgerFilter(request.GET, workspaces=workspaces_of_events(workspaces_of(caller.reach)))
+    choices = _choices(request)
+    asked = _asked(form)
+    browsed = browse(_within(form, caller.reach), words=asked.get("q", ""))
+    counted = cells(browsed)
+    page = page_of(chosen(browsed, choices), cursor=parse_cursor(request.GET.get("cursor")), limit=PAGE)
     context = {
         "section": "ledger",
-        "kind": kind,
-        "facets": [(name, in_words(name), counts[name]) for name in KINDS if name in counts],
-        "total": sum(counts.values()),
+        "form": form,
+        "choices": choices,
+        "facets": _facets(counted, choices, asked),
+        "filtered": bool(form.errors or choices or asked),
+        "matching": sum(cell.events for cell in counted if _shown(cell, choices)),
+        "searched": browsed.searched,
+        "total": readable(caller.reach).count,  # asked for by the whole page only
         "page": page,
         "rows": _told(page.rows, caller.reach),
         "sees_all": caller.reach.sees_all,
@@ -60,14 +119,81 @@ def ledger_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     return show(request, "ledger.html", context, part="results")
 
 
-def _told(events: Sequence[ContextEvent], reach: Reach) -> list[tuple[ContextEvent, str, Link | str]]:
-    """Each event with its kind in words, and the text it is about; for a link both ends."""
-    texts = beginnings([id_ for event in events for id_ in (event.subject_id, event.object_id)], reach)
-    return [(event, in_words(event.kind), _about(event, texts)) for event in events]
+def _choices(request: HttpRequest) -> dict[str, str]:
+    """The value chosen in each facet; a value that there is not is refused."""
+    given = {name: request.GET.get(name, "") for name in FACETS}
+    return {
+        name: values.check_choice(value, FACETS[name], field=name) for name, value in given.items() if value
+    }
 
 
-def _about(event: ContextEvent, texts: Mapping[str, str]) -> Link | str:
+def _asked(form: LedgerFilter) -> dict[str, str]:
+    """What the form narrows by; what it refuses stands in its errors."""
+    if not form.is_valid():
+        return {}
+    return {name: value for name, value in form.cleaned_data.items() if value not in ("", ANY_WORKSPACE)}
+
+
+def _within(form: LedgerFilter, reach: Reach) -> list[str] | None:
+    """The workspaces that are looked into: none where the form was refused, so never more than was asked for."""
+    if form.errors:
+        return []
+    workspace = _asked(form).get("workspace")
+    if workspace is None:
+        return workspaces_of(reach)
+    return ["" if workspace == GLOBAL_WORKSPACE else workspace]  # the form knows those that may be read
+
+
+def _shown(cell: Cell, choices: Mapping[str, str]) -> bool:
+    return all(cell.shows(facet, value) for facet, value in choices.items())
+
+
+def _facets(counted: Sequence[Cell], choices: Mapping[str, str], asked: Mapping[str, str]) -> list[Facet]:
+    """Each facet that has something to choose, counted with the other facets' choices in force."""
+    found = []
+    for name, all_values in FACETS.items():
+        others = {facet: value for facet, value in choices.items() if facet != name}
+        rest = [cell for cell in counted if _shown(cell, others)]
+        options = [Option("Everything", _sum(rest), _address(asked, others), name not in choices)]
+        for value in all_values:
+            number, is_chosen = _sum(c for c in rest if c.shows(name, value)), choices.get(name) == value
+            if number or is_chosen:
+                address = _address(asked, {**others, name: value})
+                options.append(Option(choice_in_words(name, value), number, address, is_chosen))
+        if len(options) > 1:
+            found.append(Facet(TITLES[name], LABELS[name], options))
+    return found
+
+
+def _sum(counted: Iterable[Cell]) -> int:
+    return sum(cell.events for cell in counted)
+
+
+def _address(asked: Mapping[str, str], choices: Mapping[str, str]) -> str:
+    query = urlencode({**asked, **choices})
+    return f"{reverse('ledger')}?{query}" if query else reverse("ledger")
+
+
+def _told(events: Sequence[ContextEvent], reach: Reach) -> list[Row]:
+    """Each event with its kind in words, the text it is about (for a link both ends), and how it stands."""
+    named = {id_ for event in events for id_ in (event.subject_id, event.object_id)}
+    texts = beginnings(named, reach) | event_beginnings(filter(_is_event, named), reach)
+    standings = standings_of(event.id for event in events if event.kind in DELIVERED)
+    return [
+        Row(event, in_words(event.kind), _about(event, texts), standings.get(event.id)) for event in events
+    ]
+
+
+def _is_event(id_: str) -> bool:
+    return is_id(id_, "evt")
+
+
+def _about(event: ContextEvent, texts: Mapping[str, str]) -> Link | Spoken | str:
+    if event.kind == CONTEXT_ADDED:
+        return beginning_of(event)
     here = texts.get(event.subject_id, event.subject_id)
+    if _is_event(event.subject_id):
+        return Spoken(event.subject_id, here)
     if event.kind not in (LINK_CREATED, LINK_REMOVED):
         return here
     type_ = str((event.values_after or event.values_before).get("type", "linked to"))
@@ -86,7 +212,7 @@ def event_page(request: HttpRequest, event_id: str, *, caller: Caller) -> HttpRe
         "words": in_words(event.kind),
         "before": _pretty(event.values_before),
         "after": _pretty(event.values_after),
-        "about": _told([event], caller.reach)[0][2],
+        "about": _told([event], caller.reach)[0].about,
         "sees_all": caller.reach.sees_all,
         "rationale": rationale_of(event, caller.reach),
         "may_correct": event.kind in DELIVERED and caller.reach.writes(event.workspace),

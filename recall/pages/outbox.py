@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
@@ -15,7 +13,7 @@ from ledger.domain.outbox import FAILED, OPEN, STATES
 from ledger.domain.refusals import Forbidden, Invalid, NotFound
 from ledger.models import OutboxEntry
 from ledger.queries import OutboxSummary, outbox_entries, outbox_summary
-from recall.pages.access import show, signed_in
+from recall.pages.access import show, signed_in, workspaces_of
 from vault.domain.access import Reach
 from vault.domain.values import check_choice
 from vault.services import Caller
@@ -30,7 +28,7 @@ def outbox_page(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     state = request.GET.get("state", "")
     if state:
         check_choice(state, STATES, field="state")
-    workspaces = _readable(caller.reach)
+    workspaces = workspaces_of(caller.reach)
     entries = outbox_entries(workspaces, state=state or None, before=_before(request), limit=PAGE + 1)
     summary = outbox_summary(workspaces)
     context = {
@@ -55,13 +53,9 @@ def _before(request: HttpRequest) -> int | None:
     return int(given)
 
 
-def _readable(reach: Reach) -> Sequence[str] | None:
-    return None if reach.readable is None else sorted(reach.readable)
-
-
 def sentence(summary: OutboxSummary, *, at: UnixMs) -> str:
     """The queue as an auditor would write it."""
-    waiting, age = summary.pending + summary.delivering, summary.oldest_age(at=at)
+    waiting, age = summary.waiting, summary.oldest_age(at=at)
     told = []
     if waiting:
         told.append(f"{_events(waiting)} to be delivered; the oldest has waited for {_age(age or 0)}.")

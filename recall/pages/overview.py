@@ -6,8 +6,10 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from ledger.clock import now_ms
-from recall.pages.access import show, signed_in
+from ledger.queries import outbox_summary
+from recall.pages.access import show, signed_in, workspaces_of
 from recall.pages.charts import grade_bars
+from recall.pages.outbox import sentence
 from recall.queries import overview as overview_of
 from recall.queries import recalls_to_look_at
 from vault.services import Caller
@@ -16,7 +18,9 @@ from vault.services import Caller
 @require_safe
 @signed_in
 def overview(request: HttpRequest, *, caller: Caller) -> HttpResponse:
-    numbers = overview_of(caller.reach, at=now_ms())
+    at = now_ms()
+    numbers = overview_of(caller.reach, at=at)
+    outbox = outbox_summary(workspaces_of(caller.reach))
     return show(
         request,
         "overview.html",
@@ -24,6 +28,8 @@ def overview(request: HttpRequest, *, caller: Caller) -> HttpResponse:
             "section": "overview",
             "numbers": numbers,
             "bars": grade_bars(days=numbers.days, uid="grades"),
-            "attention": recalls_to_look_at(caller.reach, at=now_ms()),
+            "outbox": outbox,
+            "delivery": sentence(outbox, at=at),
+            "attention": recalls_to_look_at(caller.reach, at=at),
         },
     )

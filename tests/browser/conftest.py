@@ -259,6 +259,8 @@ def addresses(
         "memory, window": f"/memories/{site.memory('deploy-freeze')}/",
         "memory, in the past": f"/memories/{chained}/?at={site.api(f'/v1/memories/{chained}')['created_at']}",
         "ledger": "/ledger/",
+        "ledger, filtered": "/ledger/?q=outline&standing=superseded&workspace=studio",
+        "ledger, none found": "/ledger/?q=nobody+said+this",
         "event": f"/ledger/{event}/",
         "event, context superseded": f"/ledger/{context['superseded']}/",
         "event, context undone": f"/ledger/{context['undone']}/",

@@ -35,6 +35,8 @@ PAGES = [
     "memory, window",
     "memory, in the past",
     "ledger",
+    "ledger, filtered",
+    "ledger, none found",
     "event",
     "event, context superseded",
     "event, context undone",

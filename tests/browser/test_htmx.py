@@ -113,6 +113,33 @@ def test_a_facet_of_the_ledger_swaps_in_place(live: Watched) -> None:
     assert live.page.locator("header.top[data-kept=yes]").count() == 1
 
 
+def test_the_search_of_the_ledger_keeps_the_facets_and_the_facets_keep_the_search(live: Watched) -> None:
+    live.open("/ledger/")
+    live.page.evaluate("document.querySelector('header.top').dataset.kept = 'yes'")
+    live.page.get_by_label("Kinds of events").get_by_role("link", name="Memory stored").click()
+    live.page.wait_for_url("**kind=memory_created")
+    box = live.page.get_by_label("Text or reason contains")
+    box.press_sequentially("outline")
+    live.page.wait_for_url("**q=outline*")
+    assert "kind=memory_created" in live.page.url
+    assert box.evaluate("e => e === document.activeElement")
+    live.page.get_by_text(" match these filters.").wait_for()
+    live.page.get_by_label("Who wrote it").get_by_role("link", name="Agents, by key").click()
+    live.page.wait_for_url("**source=key*")
+    assert "q=outline" in live.page.url
+    assert "kind=memory_created" in live.page.url
+    live.page.locator(".facet a[aria-current]", has_text="Agents, by key").wait_for()
+    assert box.input_value() == "outline"
+    assert live.page.locator("header.top[data-kept=yes]").count() == 1
+    live.page.get_by_label("Kinds of events").get_by_role("link", name="Everything").click()
+    live.page.wait_for_url(lambda url: "kind=" not in url)
+    live.page.get_by_label("Workspace").select_option("studio")
+    live.page.wait_for_url("**workspace=studio*")
+    assert "kind=" not in live.page.url
+    assert "source=key" in live.page.url
+    assert live.console == []
+
+
 def test_the_breakdown_of_a_later_hit_is_fetched_once_when_opened(
     live: Watched, addresses: dict[str, str]
 ) -> None:

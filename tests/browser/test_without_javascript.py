@@ -46,6 +46,21 @@ def test_a_facet_of_the_ledger_is_a_link(plain: Watched) -> None:
     assert plain.page.locator("tbody tr").count() == min(number, 50)
 
 
+def test_the_ledger_is_searched_within_a_facet(plain: Watched, context: dict[str, str]) -> None:
+    plain.open("/ledger/")
+    plain.page.locator(".facet").get_by_role("link", name=re.compile("^Superseded")).click()
+    plain.page.get_by_label("Text or reason contains").fill("OUTLINE")
+    plain.page.get_by_role("button", name="Filter").click()
+    plain.page.wait_for_load_state()  # `count` looks at what has been parsed by now
+    assert "standing=superseded" in plain.page.url
+    assert plain.page.get_by_label("Text or reason contains").input_value() == "OUTLINE"
+    rows = plain.page.locator("tbody tr")
+    assert rows.count() > 0
+    assert rows.count() == rows.filter(has_text="Superseded by evt_").count()
+    plain.page.get_by_role("link", name="Clear the filters").click()
+    assert plain.page.url.endswith("/ledger/")
+
+
 def test_running_a_recall_is_a_post_that_redirects_to_its_record(plain: Watched) -> None:
     answers: list[Any] = []
     plain.page.on("response", lambda response: answers.append((response.request.method, response.status)))

@@ -34,6 +34,8 @@ LISTS = [
     "/ledger/",
     "/outbox/",
     "/ledger/?kind=link_created",
+    "/ledger/?q=pump",
+    "/ledger/?source=key&workspace=-",
 ]
 
 

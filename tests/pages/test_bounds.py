@@ -34,7 +34,9 @@ def test_a_memory_with_many_links_shows_the_newest_and_says_how_many(
     assert "spoke 00" not in page
 
 
-@pytest.mark.parametrize("path", ["/memories/?workspace=nope", "/recalls/?grade=zzz"])
+@pytest.mark.parametrize(
+    "path", ["/memories/?workspace=nope", "/recalls/?grade=zzz", "/ledger/?workspace=nope"]
+)
 def test_a_filter_that_means_nothing_shows_no_rows(
     operator: Client, remember: Callable[..., Memory], path: str
 ) -> None:
@@ -47,8 +49,11 @@ def test_a_filter_that_means_nothing_shows_no_rows(
     assert "matches these filters" in page
 
 
-def test_an_unknown_kind_of_event_is_refused(operator: Client) -> None:
-    assert operator.get("/ledger/?kind=zzz").status_code == 400
+@pytest.mark.parametrize("facet", ["kind", "standing", "delivery", "source"])
+def test_a_value_that_a_facet_of_the_ledger_does_not_have_is_refused(operator: Client, facet: str) -> None:
+    answer = operator.get(f"/ledger/?{facet}=zzz")
+    assert answer.status_code == 400
+    assert f"{facet.capitalize()} must be one of " in answer.content.decode()
 
 
 def test_a_long_text_is_folded_away_and_still_there(

@@ -206,3 +206,43 @@ def test_an_events_page_asks_a_fixed_number_of_queries(signed_in: Callable[..., 
     with CaptureQueriesContext(connection) as many:
         page(client, f"/ledger/{first}/")
     assert len(many) == len(few)
+
+
+def test_the_overview_says_calmly_that_all_was_delivered_and_nothing_where_nothing_was_recorded(
+    signed_in: Callable[..., Client],
+) -> None:
+    client = signed_in()
+    assert "memory bank" not in page(client, "/")
+    one = event("one")
+    OutboxEntry.objects.filter(event__id=one).update(state="delivered")
+    shown = page(client, "/")
+    assert "Everything that was recorded has reached the memory bank." in shown
+    assert "Delivery to the memory bank" not in shown
+
+
+def test_the_overview_puts_first_what_waits_and_what_was_refused(signed_in: Callable[..., Client]) -> None:
+    client = signed_in()
+    event("one")
+    shown = page(client, "/")
+    assert "Delivery to the memory bank" in shown
+    assert "1 event waits to be delivered; the oldest has waited for" in shown
+    assert '<a href="/outbox/">Open the outbox</a>' in shown
+    assert 'g-stale" aria-labelledby="outbox-heading"' not in shown
+    refused(event("two"))
+    shown = page(client, "/")
+    assert "1 event was refused by the memory bank." in shown
+    assert '<a href="/outbox/?state=failed">See what was refused</a>' in shown
+    assert 'g-stale" aria-labelledby="outbox-heading"' in shown
+
+
+def test_the_overview_says_that_delivery_is_paused(signed_in: Callable[..., Client]) -> None:
+    OutboxPause.objects.create(kind="context", reason="the bank refused the key", since=NOW)
+    event("one")
+    assert "Delivery is paused. 1 event waits to be delivered" in page(signed_in(), "/")
+
+
+def test_the_overview_of_a_bound_reader_leaves_out_the_outbox_of_others(
+    signed_in: Callable[..., Client],
+) -> None:
+    refused(event("one", workspace="blue"))
+    assert "memory bank" not in page(signed_in(role="viewer"), "/")

@@ -9,8 +9,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from ledger.domain.context import NewContext
+from ledger.domain.events import DELIVERED
 from ledger.domain.instants import DAY, UnixMs
 from ledger.models import ContextEvent
+from ledger.services import add_context, correct
 from recall.services import recall
 from recall.shapes import RecallBody, parse
 from vault import services as vault
@@ -29,7 +32,9 @@ MOST = {
     "memories": 12,
     "memories, all": 12,
     "memory": 24,
-    "ledger": 9,
+    "ledger": 11,
+    "ledger, searched": 12,
+    "ledger, filtered": 11,
     "event": 7,
 }
 
@@ -48,6 +53,8 @@ def addresses_of(room: Room) -> dict[str, str]:
         "memories, all": "/memories/?state=all",
         "memory": f"/memories/{room.new}/",
         "ledger": "/ledger/",
+        "ledger, searched": "/ledger/?q=pump",
+        "ledger, filtered": "/ledger/?standing=superseded&delivery=pending&source=key&workspace=red",
         "event": f"/ledger/{room.events[-1]}/",
     }
 
@@ -66,10 +73,17 @@ def fill(room: Room, *, by: Caller, at: UnixMs, number: int) -> None:
     for other in ids[2::3]:
         vault.link(room.new, other, "RELATES_TO", caller=by, at=at)
         vault.revise(room.new, {"category": f"c{other[-4:]}"}, caller=by, at=at)
+    said = None
+    for n in range(number):
+        new = NewContext(f"pump {n} is late", workspace="red", supersedes=said if n % 3 else None)
+        said = add_context(new, key=f"{number} {n}", actor=by.actor, at=at).event_id
+        if n % 4 == 0:
+            correct(said, kind="annotate", reason="a remark on that", actor=by.actor, at=at)
     for n in range(number):
         body = parse(RecallBody, {"query": f"pump {room.mark} {n % 5}", "limit": 50, "profile": "validity"})
         room.recalls.append(recall(body.request(), caller=by, surface="api", at=at)["recall_id"])
-    room.events = list(ContextEvent.objects.filter(workspace="red").values_list("id", flat=True))
+    of_memories = ContextEvent.objects.filter(workspace="red").exclude(kind__in=DELIVERED)
+    room.events = list(of_memories.values_list("id", flat=True))
 
 
 def queries(client: Client, address: str) -> int:

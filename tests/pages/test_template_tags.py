@@ -32,6 +32,10 @@ def test_a_day_is_the_date_in_utc() -> None:
     assert audit.day(parse_instant("2026-11-30T23:30:00-02:00")) == "2026-12-01"
 
 
+def test_a_short_id_keeps_its_type_and_the_end_that_tells_it_from_others() -> None:
+    assert audit.short_id("evt_01m8qt5gzp6xas3b49cpx0panf") == "evt_…px0panf"
+
+
 def test_a_moment_keeps_its_milliseconds_for_machines() -> None:
     element = ET.fromstring(audit.moment(parse_instant("2026-11-30T13:58:02.987Z")))
     assert element.attrib["datetime"] == "2026-11-30T13:58:02.987Z"

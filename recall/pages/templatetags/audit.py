@@ -93,6 +93,12 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+@register.filter
+def short_id(id_: str) -> str:
+    """`evt_…rzgcw3m`, for a link in a narrow place: what is made at one time begins alike and ends by chance."""
+    return f"{id_[:4]}…{id_[-7:]}"
+
+
 @register.simple_tag
 def icon(name: str) -> SafeString:
     """A drawing of static/icons.svg beside a word; never alone, for it has no name of its own."""

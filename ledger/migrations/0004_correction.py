@@ -6,7 +6,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ledger', '0002_context_and_outbox'),
+        ('ledger', '0003_event_facets'),
     ]
 
     operations = [
