@@ -650,7 +650,8 @@ class OutboxSummary:
     pending: int
     delivering: int
     delivered: int
-    failed: int
+    failed: int  # whatever the cause
+    taken_back: int  # of those: the text was erased before it was delivered, which is nobody's fault
     oldest: UnixMs | None
     paused: tuple[OutboxPause, ...]
 
@@ -662,7 +663,12 @@ class OutboxSummary:
     @property
     def stuck(self) -> bool:
         """Whether something will not be delivered unless somebody sees to it."""
-        return self.failed > 0 or bool(self.paused)
+        return self.refused > 0 or bool(self.paused)
+
+    @property
+    def refused(self) -> int:
+        """How many the bank will not have as they are."""
+        return self.failed - self.taken_back
 
     def oldest_age(self, *, at: UnixMs) -> UnixMs | None:
         """How long the oldest has waited, in ms."""
@@ -680,12 +686,16 @@ def outbox_summary(workspaces: Workspaces) -> OutboxSummary:
     if workspaces is not None:
         rows = rows.filter(workspace__in=workspaces)
     states = dict(rows.values_list("state").annotate(entries=Count("id")))
+    taken_back = (
+        rows.filter(state=outbox.FAILED, error_code=outbox.ERASED) if outbox.FAILED in states else None
+    )
     oldest = rows.filter(state__in=outbox.OPEN).aggregate(oldest=Min("created_at"))["oldest"]
     return OutboxSummary(
         pending=states.get(outbox.PENDING, 0),
         delivering=states.get(outbox.DELIVERING, 0),
         delivered=states.get(outbox.DELIVERED, 0),
         failed=states.get(outbox.FAILED, 0),
+        taken_back=0 if taken_back is None else taken_back.count(),
         oldest=oldest,
         paused=paused(),
     )

@@ -143,7 +143,7 @@ def erase_event(event_id: str, *, actor: Actor, reason: str, at: UnixMs) -> bool
         entries.update(payload="{}", error="")
         entries.filter(kind="context", state=outbox.PENDING).update(
             state=outbox.FAILED,
-            error_code="erased",
+            error_code=outbox.ERASED,
             error="the text was erased before it was delivered",
         )
         append_event(
@@ -709,6 +709,8 @@ def retry_delivery(entry_id: int, *, actor: Actor, at: UnixMs, reason: str = "")
             raise NotFound(f"no outbox entry {entry_id}")
         if entry.state == outbox.DELIVERED:
             raise Conflict(f"entry {entry_id} was delivered already", code="already_delivered")
+        if entry.error_code == outbox.ERASED:
+            raise Conflict(f"entry {entry_id} was erased: nothing is left to deliver", code="erased")
         if entry.state == outbox.DELIVERING and (entry.lease_until or 0) > at:
             raise Conflict(f"entry {entry_id} is being delivered now", code="in_delivery")
         OutboxPause.objects.filter(kind=entry.kind).delete()

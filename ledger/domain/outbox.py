@@ -21,6 +21,7 @@ from ledger.domain.instants import DAY, HOUR, SECOND, UnixMs
 PENDING, DELIVERING, DELIVERED, FAILED = "pending", "delivering", "delivered", "failed"
 STATES = (PENDING, DELIVERING, DELIVERED, FAILED)
 OPEN = (PENDING, DELIVERING)  # the claim's partial index spells these two in this order
+ERASED = "erased"  # the code of what failed because its text was erased before it was delivered
 
 FIRST_WAIT: UnixMs = 2 * SECOND
 LAST_WAIT: UnixMs = HOUR

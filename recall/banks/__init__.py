@@ -18,7 +18,7 @@ from ledger import queries, wording
 from ledger.domain.context import tags_in
 from ledger.domain.events import CONTEXT_ADDED
 from ledger.domain.instants import UnixMs
-from ledger.domain.outbox import DELIVERING
+from ledger.domain.outbox import DELIVERING, ERASED
 from ledger.models import ContextEvent, OutboxEntry
 from ledger.outbox import Delivered, DeliveryFailed
 from recall.domain.context import Query
@@ -169,7 +169,7 @@ def deliver(entry: OutboxEntry) -> Delivered:
             bank.forget(event.workspace, document_id_of(event.id))
             return Delivered(document_id_of(event.id))
         if event.erased:
-            raise DeliveryFailed("erased", "the text was erased before it was delivered", permanent=True)
+            raise DeliveryFailed(ERASED, "the text was erased before it was delivered", permanent=True)
         return Delivered(bank.retain(note_of(event)))
     except BankRefused as error:
         raise DeliveryFailed(error.code, error.reason, permanent=True) from error

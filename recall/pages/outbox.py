@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 from ledger import services
 from ledger.clock import now_ms
 from ledger.domain.instants import MINUTE, UnixMs
-from ledger.domain.outbox import FAILED, OPEN, STATES
+from ledger.domain.outbox import ERASED, FAILED, OPEN, STATES
 from ledger.domain.refusals import Forbidden, Invalid, NotFound
 from ledger.models import OutboxEntry
 from ledger.queries import OutboxSummary, outbox_entries, outbox_summary
@@ -19,6 +19,7 @@ from vault.domain.values import check_choice
 from vault.services import Caller
 
 PAGE = 50
+_ALL_DELIVERED = "Everything that was recorded has reached the memory bank."
 RETRIED = (*OPEN, FAILED)  # what was delivered is not sent again
 
 
@@ -59,10 +60,14 @@ def sentence(summary: OutboxSummary, *, at: UnixMs) -> str:
     told = []
     if waiting:
         told.append(f"{_events(waiting)} to be delivered; the oldest has waited for {_age(age or 0)}.")
-    if summary.failed:
-        told.append(f"{_events(summary.failed, 'was', 'were')} refused by the memory bank.")
-    if not told:
-        told.append("Everything that was recorded has reached the memory bank.")
+    if summary.refused:
+        told.append(f"{_events(summary.refused, 'was', 'were')} refused by the memory bank.")
+    if summary.taken_back:
+        told.append(f"{_events(summary.taken_back, 'was', 'were')} erased before delivery.")
+    if not waiting and not summary.refused:
+        told.append(
+            "Everything else that was recorded has reached the memory bank." if told else _ALL_DELIVERED
+        )
     return " ".join(told)
 
 
@@ -80,7 +85,8 @@ def _age(ms: UnixMs) -> str:
 
 
 def _may_retry(entry: OutboxEntry, reach: Reach) -> bool:
-    return entry.state in RETRIED and entry.attempts > 0 and reach.writes(entry.workspace)
+    tried = entry.attempts > 0 and entry.error_code != ERASED
+    return entry.state in RETRIED and tried and reach.writes(entry.workspace)
 
 
 @require_POST

@@ -41,6 +41,7 @@ class Rationale:
     drawing: SafeString | None
     chain: Chain
     delivery: OutboxEntry | None
+    erasure: OutboxEntry | None  # of what was delivered, at the bank
     timeline: list[Moment]
     recalls: int
 
@@ -50,13 +51,15 @@ def rationale_of(event: ContextEvent, reach: Reach) -> Rationale | None:
     if event.kind not in DELIVERED:
         return None
     chain = chain_of(event.id)
-    delivery = next(iter(outbox_entries(None, event_id=event.id, limit=1)), None)
+    entries = {entry.kind: entry for entry in outbox_entries(None, event_id=event.id)}
+    delivery = entries.get("context")
     records = RecallRecord.objects.visible_to(reach).filter(events__event=event).order_by("-seq")
     return Rationale(
         sentence=_sentence(event, chain),
         drawing=drawing_of(event.id, chain, uid="chain"),
         chain=chain,
         delivery=delivery,
+        erasure=entries.get("erasure"),
         timeline=_timeline(event, chain, delivery, list(records[:SHOWN])),
         recalls=records.count(),
     )

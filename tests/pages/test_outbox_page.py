@@ -12,8 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger.clock import now_ms
 from ledger.domain.actors import Actor
+from ledger.domain.refusals import Conflict
 from ledger.models import ContextEvent, OutboxEntry, OutboxPause
-from ledger.services import NewContext, add_context, correct
+from ledger.services import NewContext, add_context, correct, erase_event, retry_delivery
 from recall.models import WorkspaceGrant
 from recall.services import create_api_key
 
@@ -69,6 +70,23 @@ def test_the_page_says_first_how_the_queue_stands(signed_in: Callable[..., Clien
     assert "1 event was refused by the memory bank." in shown
     assert "bank_refused" in shown
     assert "no such thing" in shown
+
+
+def test_what_was_erased_before_delivery_is_not_called_refused(signed_in: Callable[..., Client]) -> None:
+    client, gone = signed_in(), event("one")
+    erase_event(gone, actor=ADA, reason="asked for by its subject", at=NOW)
+    OutboxEntry.objects.filter(kind="erasure").update(state="delivered")
+    shown = page(client, "/outbox/")
+    assert "1 event was erased before delivery. Everything else that was recorded has reached" in shown
+    assert "refused" not in shown
+    told = page(client, f"/ledger/{gone}/")
+    assert "It was erased before it was delivered" in told
+    assert "What the memory bank had of it was erased there, too." in told
+    assert "1 event was erased before delivery" in page(client, "/")
+    assert "See what was refused" not in page(client, "/")
+    entry = OutboxEntry.objects.get(kind="context")
+    with pytest.raises(Conflict, match="nothing is left to deliver"):
+        retry_delivery(entry.id, actor=ADA, at=NOW)
 
 
 def test_a_state_narrows_the_list_and_another_word_is_refused(signed_in: Callable[..., Client]) -> None:
