@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.db import connection
@@ -325,6 +325,33 @@ def _head(walk: chain.Walk, found: tuple[str, bool]) -> Head:
         text_event_id=walk.head if has_text else None,
         cycle=walk.cycle,
     )
+
+
+class Turn(NamedTuple):
+    """What changed an event's standing: `by`, of this kind, superseded it or, where `undone`, took that back."""
+
+    at: UnixMs
+    by: str
+    kind: str
+    undone: bool
+
+
+def turns_since(event_ids: Iterable[str], since: UnixMs) -> dict[str, Turn]:
+    """How each of these events was superseded after an instant, or its supersession undone; one query for all."""
+    given = set(event_ids)
+    if not given:
+        return {}
+    fell = Q(voided_by__isnull=True, created_at__gt=since)
+    rose = Q(voided_at__gt=since, created_at__lte=since)
+    rows = Supersession.objects.filter(fell | rose, old__id__in=given).select_related("event", "voided_by")
+    turns = {}
+    for row in rows.order_by("id"):  # what was undone and then superseded anew is superseded
+        undoing = row.voided_by
+        if undoing is not None and row.voided_at is not None:
+            turns[row.old_id] = Turn(row.voided_at, undoing.id, undoing.kind, undone=True)
+        else:
+            turns[row.old_id] = Turn(row.created_at, row.event.id, row.event.kind, undone=False)
+    return turns
 
 
 def chain_of(event_id: str) -> Chain:

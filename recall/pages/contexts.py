@@ -16,6 +16,7 @@ from recall.domain.policy import Weights
 from recall.pages.access import show
 from recall.pages.charts import decay
 from recall.pages.origins import outcome_notice
+from recall.pages.since import Afterwards, Since
 from recall.records import Stored
 from vault.services import Caller
 
@@ -27,6 +28,7 @@ class ContextHit:
     sent: Mapping[str, Any]
     row: Mapping[str, Any]
     weights: Weights
+    since: Since | None
 
     @property
     def decay(self) -> SafeString:
@@ -40,10 +42,20 @@ class ContextHit:
 
 
 def context_page(request: HttpRequest, stored: Stored, *, caller: Caller) -> HttpResponse:
-    """The record's page: what it shows was served then, and nothing is computed anew."""
+    """The record's page: what it shows was served then. Nothing is computed anew; what is known since stands beside."""
     weights = Weights(**stored.document["policy"]["weights"])
     rows = {row["position"]: row for row in stored.candidates if row["position"] is not None}
-    hits = [ContextHit(sent, rows[sent["rank"]], weights) for sent in stored.answer["hits"]]
+    sent_hits = stored.answer["hits"]
+    after = Afterwards((sent["source_event_id"] for sent in sent_hits), since=stored.row.created_at)
+    hits = [
+        ContextHit(
+            sent,
+            rows[sent["rank"]],
+            weights,
+            after.of(sent["source_event_id"], graded=sent["validity"]["grade"]),
+        )
+        for sent in sent_hits
+    ]
     left_out = Counter(row["detail"] for row in stored.candidates if row["position"] is None)
     context = {
         "section": "recalls",

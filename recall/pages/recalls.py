@@ -35,6 +35,7 @@ from recall.pages.origins import (
     strategies_of,
     weak_in,
 )
+from recall.pages.since import Afterwards, Since
 from recall.pages.texts import beginnings
 from recall.paging import page_of, parse_cursor
 from recall.queries import records_of
@@ -95,6 +96,7 @@ class Hit:
     freshness: float
     weights: Weights
     recall_id: str
+    since: Since | None
 
     @property
     def decay(self) -> SafeString:
@@ -138,11 +140,14 @@ class Hit:
 
 
 def hits_of(stored: Stored, origins: Origins, texts: Mapping[str, str]) -> list[Hit]:
-    """The served hits, from the stored document: nothing is computed anew. `texts` are of the others they name."""
+    """The served hits, from the stored document: nothing is computed anew. `texts` are of the others they name; what
+    became of a hit's event afterwards stands beside it."""
     weights = Weights(**stored.document["policy"]["weights"])
     others = _others(origins, texts)
     parts = {hit["memory"]["id"]: name for name in LISTS for hit in stored.answer.get(name, ())}
-    return [_hit(sent, origins, weights, stored, others, parts) for sent in stored.hits]
+    sources = (sent["memory"].get("source_event_id") for sent in stored.hits)
+    after = Afterwards(sources, since=stored.row.created_at)
+    return [_hit(sent, origins, weights, stored, others, parts, after) for sent in stored.hits]
 
 
 def _others(origins: Origins, texts: Mapping[str, str]) -> dict[str, Other]:
@@ -169,6 +174,7 @@ def _hit(
     stored: Stored,
     others: Mapping[str, Other],
     parts: Mapping[str, str],
+    after: Afterwards,
 ) -> Hit:
     row = origins.rows[sent["memory"]["id"]]
     applied = "multiplier" in sent["score"]
@@ -194,6 +200,7 @@ def _hit(
         freshness=dict(factors)["freshness"],
         weights=weights,
         recall_id=stored.row.id,
+        since=after.of(sent["memory"].get("source_event_id"), graded=row["grade"]),
     )
 
 

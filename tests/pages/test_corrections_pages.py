@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.test import Client
 from ledger.clock import now_ms
 from ledger.domain.actors import Actor
 from ledger.models import ContextEvent, OutboxEntry, Supersession
+from ledger.outbox import deliver_one
 from ledger.queries import heads_of
 from ledger.services import NewContext, add_context
 from recall.models import WorkspaceGrant
@@ -88,6 +90,36 @@ def test_a_preview_tells_what_would_be_and_saves_nothing() -> None:
     assert f'href="/recalls/{recall_id}/"' in shown
     assert f"This retracts context event {one}" in shown
     assert "Record the correction" in shown
+
+
+def test_a_recall_keeps_what_it_served_and_says_what_became_of_it_since() -> None:
+    client, one = signed_in(), event("postponed until spring")
+    while deliver_one(clock=now_ms, lease_ms=60_000, token="t") is not None:
+        pass
+    _, secret = create_api_key("agent", scopes=["read"], at=now_ms())
+    agent: dict[str, Any] = {
+        "headers": {"Authorization": f"Bearer {secret}"},
+        "content_type": "application/json",
+    }
+    asked = {"query": "postponed spring", "workspace": "red"}
+    answers = [client.post(path, asked, **agent).json() for path in ("/v1/recall", "/v1/context/search")]
+    pages = [f"/recalls/{answer['recall_id']}/" for answer in answers]
+    for page in pages:
+        assert " then. " not in client.get(page).content.decode()
+    time.sleep(0.002)  # a correction of the same millisecond is not "since"
+    fields = previewed(client, one, form_of(client, one))
+    retraction = send(client, one, fields, do="record")["Location"].split("/")[2]
+    for page in pages:
+        shown = client.get(page).content.decode()
+        assert re.search(rf"Graded [a-z ]+ then\. Retracted .*{retraction}", shown)
+    time.sleep(0.002)
+    answer = client.post("/v1/context/search", asked, **agent).json()
+    fields = previewed(client, retraction, {**form_of(client, retraction), "kind": "restore"})
+    time.sleep(0.002)
+    restored = send(client, retraction, fields, do="record")["Location"].split("/")[2]
+    shown = client.get(f"/recalls/{answer['recall_id']}/").content.decode()
+    assert re.search(rf"Graded context invalid then\. Current again, by a correction .*{restored}", shown)
+    assert " then. " not in client.get(pages[0]).content.decode()
 
 
 def test_what_was_previewed_is_recorded_once_however_often_it_is_sent() -> None:
