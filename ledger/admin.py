@@ -5,16 +5,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.module_loading import import_string
 
 from ledger.domain.instants import format_instant
 from ledger.models import ContextEvent, Operation, OutboxEntry, OutboxPause, Supersession
 
 
 class LookOnlyAdmin(admin.ModelAdmin):
-    """Rows to look at: none is added, changed or deleted here."""
+    """Rows to look at: none is added, changed or deleted here.
+
+    `workspace_at` is where a row's workspace stands: who was granted some sees the rows of those, as
+    settings.LEDGER_READABLE says. None: the rows belong to no workspace.
+    """
+
+    workspace_at: str | None = None
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        readable = import_string(settings.LEDGER_READABLE)(request.user)
+        if self.workspace_at is None or readable is None:
+            return rows
+        return rows.filter(**{f"{self.workspace_at}__in": sorted(readable)})
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002  Django's signature
         return False
@@ -28,6 +44,7 @@ class LookOnlyAdmin(admin.ModelAdmin):
 
 @admin.register(ContextEvent)
 class ContextEventAdmin(LookOnlyAdmin):
+    workspace_at = "workspace"
     list_display = ("seq", "kind", "workspace", "actor_label", "subject_id", "recorded")
     list_filter = ("kind",)
     search_fields = ("id", "subject_id")
@@ -44,6 +61,7 @@ class ContextEventAdmin(LookOnlyAdmin):
 
 @admin.register(Supersession)
 class SupersessionAdmin(LookOnlyAdmin):
+    workspace_at = "event__workspace"
     list_display = ("old_id", "new_id", "event_id", "voided_by_id")
     search_fields = ("old__id", "new__id")
     ordering = ("-id",)
@@ -51,6 +69,7 @@ class SupersessionAdmin(LookOnlyAdmin):
 
 @admin.register(Operation)
 class OperationAdmin(LookOnlyAdmin):
+    workspace_at = "event__workspace"
     list_display = ("id", "scope", "key", "event_id")
     search_fields = ("id", "key")
     ordering = ("-id",)
@@ -58,6 +77,7 @@ class OperationAdmin(LookOnlyAdmin):
 
 @admin.register(OutboxEntry)
 class OutboxEntryAdmin(LookOnlyAdmin):
+    workspace_at = "workspace"
     list_display = ("id", "kind", "event_id", "workspace", "state", "attempts", "error_code")
     list_filter = ("state", "kind")
     ordering = ("-id",)

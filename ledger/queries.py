@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.models import (
     Case,
     Count,
@@ -80,19 +80,24 @@ def verify(*, progress: Callable[[int], object] | None = None) -> Verification:
     """
     witnesses, end = _Beside(_witnesses()), head()[0]
     established, voided = _Beside(_established(end)), _Beside(_voided(end))
+    tombstones = _Beside(_tombstones())
     count, head_hash, keyed_from = 0, hashchain.GENESIS, None
-    for step in hashchain.first_break(_links(end), key=settings.LEDGER_KEY):
+    for step in _steps(end):
         if isinstance(step, hashchain.Break):
             return Verification(count, head_hash, step, keyed_from)
         link = step.link
         count, head_hash = count + 1, link.hash
         if step.keyed and keyed_from is None:
             keyed_from = link.seq
-        reason = _disowned(link, witnesses.of(link.seq)) or chain.contradiction(
-            _said_by(link),
-            at=link.metadata["recorded_at"],
-            stored=established.of(link.seq),
-            voided=voided.of(link.seq),
+        reason = (
+            _disowned(link, witnesses.of(link.seq))
+            or _unfounded(link, tombstones.of(link.seq))
+            or chain.contradiction(
+                _said_by(link),
+                at=link.metadata["recorded_at"],
+                stored=established.of(link.seq),
+                voided=voided.of(link.seq),
+            )
         )
         if reason:
             return Verification(count, head_hash, hashchain.Break(link.seq, link.id, reason), keyed_from)
@@ -157,11 +162,56 @@ def _cut_off(count: int, witnesses: _Beside[str]) -> hashchain.Break | None:
 PAGE = 2_000  # events that are read at once
 
 
+def _steps(end: int) -> Iterator[hashchain.Held | hashchain.Break]:
+    """The walk; where a row holds what no event can hold, and so cannot be read or hashed, that is where it breaks."""
+    seq = 0
+    try:
+        for step in hashchain.first_break(_links(end), key=settings.LEDGER_KEY):
+            yield step
+            seq = step.link.seq if isinstance(step, hashchain.Held) else step.seq
+    except _Unreadable as unreadable:
+        yield hashchain.Break(unreadable.seq, unreadable.id, f"it cannot be read: {unreadable}")
+    except (TypeError, ValueError) as error:  # of the canonical form: numbers and texts only
+        found = ContextEvent.objects.filter(seq__gt=seq).order_by("seq").values_list("seq", "id").first()
+        yield hashchain.Break(*(found or (seq + 1, "")), f"it holds what no event can hold: {error}")
+
+
 def _links(end: int) -> Iterator[hashchain.Link]:
-    tombstones = Tombstone.objects.order_by("event__seq").values_list("event__seq", "event_id")
-    buried = _Beside(tombstones.iterator(chunk_size=PAGE))
+    buried = _Beside(_tombstones())
     for event in _events(end):
         yield _link(event, erased=bool(buried.of(event.seq)))
+
+
+def _tombstones() -> Iterator[tuple[int, Tombstone]]:
+    rows = Tombstone.objects.order_by("event__seq").annotate(seq=F("event__seq"))
+    return ((row.seq, row) for row in rows.iterator(chunk_size=PAGE))
+
+
+def _unfounded(link: hashchain.Link, tombstones: list[Tombstone]) -> str:
+    """Why a tombstone proves no erasure; empty where there is none, or an event of the chain says the same.
+
+    A tombstone stands outside the chain: whoever can write rows could otherwise erase an event without a trace.
+    """
+    for one in tombstones:
+        if link.payload is not None:
+            return "a tombstone stands for it, and its text is there"
+        if one.payload_hash != link.payload_hash:
+            return "its tombstone is of another payload"
+        about = (link.metadata["subject_id"], link.metadata["object_id"])
+        said = Q(kind=events.CONTEXT_ERASED, subject_id=link.id)
+        said |= Q(kind=events.MEMORY_ERASED, subject_id__in=[id_ for id_ in about if id_])
+        by = {name: getattr(one, name) for name in ("actor_kind", "actor_id", "actor_label", "reason")}
+        if not ContextEvent.objects.filter(said, **by).exists():
+            return "a tombstone stands for it, and no event says that it was erased so"
+    return ""
+
+
+class _Unreadable(Exception):
+    """An event that the database itself cannot give: its bytes are no text, say."""
+
+    def __init__(self, seq: int, id_: str, cause: str) -> None:
+        super().__init__(cause)
+        self.seq, self.id = seq, id_
 
 
 def _events(end: int) -> Iterator[ContextEvent]:
@@ -169,11 +219,29 @@ def _events(end: int) -> Iterator[ContextEvent]:
     seq = None
     while True:
         rows = ContextEvent.objects.order_by("seq").filter(seq__lte=end)
-        page = list((rows if seq is None else rows.filter(seq__gt=seq))[:PAGE])
+        rows = rows if seq is None else rows.filter(seq__gt=seq)
+        try:
+            page = list(rows[:PAGE])
+        except (DatabaseError, ValueError, TypeError):
+            page = _one_by_one(rows)
         if not page:
             return
         yield from page
         seq = page[-1].seq
+
+
+def _one_by_one(rows: QuerySet[ContextEvent]) -> list[ContextEvent]:
+    """The next events up to the first that cannot be read; raises _Unreadable where that is the very next."""
+    found: list[ContextEvent] = []
+    for seq in rows.values_list("seq", flat=True)[:PAGE]:
+        try:
+            found.append(ContextEvent.objects.get(seq=seq))
+        except (DatabaseError, ValueError, TypeError) as error:
+            if found:
+                break
+            id_ = ContextEvent.objects.filter(seq=seq).values_list("id", flat=True).first()
+            raise _Unreadable(seq, id_ or "", str(error)) from error
+    return found
 
 
 def _link(event: ContextEvent, *, erased: bool) -> hashchain.Link:
@@ -354,6 +422,12 @@ def turns_since(event_ids: Iterable[str], since: UnixMs) -> dict[str, Turn]:
     return turns
 
 
+def successors_of(event_ids: Iterable[str]) -> dict[str, str]:
+    """The direct successor in force of each event that has one."""
+    rows = Supersession.objects.effective().filter(old__id__in=set(event_ids))
+    return {row.old_id: row.new_id for row in rows}
+
+
 def chain_of(event_id: str) -> Chain:
     """Everything that supersessions connect with an event, in either direction.
 
@@ -407,8 +481,21 @@ def event(event_id: str, workspaces: Workspaces) -> ContextEvent:
 
 def named_in(event: ContextEvent) -> ContextEvent | None:
     """The event that this one's delivered text names: what it supersedes, or what it corrects."""
-    named = event.object_id if event.kind == events.CONTEXT_ADDED else event.subject_id
+    named = _id_named_in(event)
     return ContextEvent.objects.filter(id=named).first() if named else None
+
+
+def all_named_in(told: Iterable[ContextEvent]) -> dict[str, ContextEvent]:
+    """The same of several, by the id of the event that names; one query."""
+    naming = {event.id: _id_named_in(event) for event in told}
+    found = ContextEvent.objects.filter(id__in={id_ for id_ in naming.values() if id_}).in_bulk(
+        field_name="id"
+    )
+    return {id_: found[named] for id_, named in naming.items() if named in found}
+
+
+def _id_named_in(event: ContextEvent) -> str:
+    return event.object_id if event.kind == events.CONTEXT_ADDED else event.subject_id
 
 
 # ---------------------------------------------------------------------------------------------- browsing

@@ -127,32 +127,43 @@ def _wanted(connection: BaseDatabaseWrapper) -> Iterable[tuple[str, str, str]]:
                 yield guard.table, name, statement
 
 
-def _present(connection: BaseDatabaseWrapper) -> set[str]:
+def _present(connection: BaseDatabaseWrapper) -> dict[str, str]:
+    """The triggers by name, with what they do: on SQLite the statement, on PostgreSQL the body of the function."""
     sql = (
-        "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'"
+        "SELECT t.tgname, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid "
+        "WHERE NOT t.tgisinternal AND t.tgenabled <> 'D'"
         if connection.vendor == "postgresql"
-        else "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        else "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
     )
     with connection.cursor() as cursor:
         cursor.execute(sql)
-        return {row[0] for row in cursor.fetchall()}
+        return dict(cursor.fetchall())
+
+
+def _guards(present: dict[str, str], name: str, statement: str) -> bool:
+    """Whether the trigger is there and does what it should: a name alone protects nothing."""
+    there = present.get(name)
+    return there is not None and (there == statement or f"$${there}$$" in statement)
 
 
 def missing(using: str = "default") -> list[str]:
     """The names of guards that the database lacks; empty when everything written once is protected."""
     connection = connections[using]
     present = _present(connection)
-    return sorted(name for _, name, _ in _wanted(connection) if name not in present)
+    return sorted(name for _, name, statement in _wanted(connection) if not _guards(present, name, statement))
 
 
 def install(using: str = "default") -> None:
-    """Create the guards that are missing, for the guarded tables that exist."""
+    """Create the guards that are missing, or do something else, for the guarded tables that exist."""
     connection = connections[using]
     present = _present(connection)
     with connection.cursor() as cursor:
-        for _, name, statement in _wanted(connection):
-            if name not in present:
-                cursor.execute(statement)
+        for table, name, statement in _wanted(connection):
+            if _guards(present, name, statement):
+                continue
+            if name in present:
+                cursor.execute(_dropping(connection, table, name))
+            cursor.execute(statement)
 
 
 def lift(using: str = "default") -> None:
@@ -160,5 +171,9 @@ def lift(using: str = "default") -> None:
     connection = connections[using]
     with connection.cursor() as cursor:
         for table, name, _ in list(_wanted(connection)):
-            on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
-            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{on_table}")
+            cursor.execute(_dropping(connection, table, name))
+
+
+def _dropping(connection: BaseDatabaseWrapper, table: str, name: str) -> str:
+    on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
+    return f"DROP TRIGGER IF EXISTS {name}{on_table}"

@@ -10,7 +10,6 @@ The input is the JSON body of the API. Whoever may read the database may do ever
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import sys
 import uuid
@@ -25,7 +24,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError
 
 from ledger.clock import now_ms
-from ledger.domain.actors import Actor
 from ledger.domain.refusals import Invalid, Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -110,11 +108,9 @@ def _set_up() -> None:
 
 def _caller() -> Caller:
     """The system's user, who may read the database, and so everything."""
-    from vault.domain.access import Reach
-    from vault.services import Caller
+    from recall.people import system_caller
 
-    user = getpass.getuser()
-    return Caller(Actor("cli", user[:64], user[:200]), Reach.everything())
+    return system_caller()
 
 
 def _add(asked: argparse.Namespace, body: Mapping[str, Any]) -> dict[str, Any]:

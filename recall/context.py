@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from ledger import queries, services
+from ledger import queries, services, wording
 from ledger.domain.context import NewContext
 from ledger.domain.instants import UnixMs, format_instant
 from ledger.models import ContextEvent, Supersession
@@ -20,6 +20,7 @@ from ledger.queries import Coverage, Head
 from ledger.services import Added
 from recall import records
 from recall.banks import Bank, BankUnavailable, Recalled, document_id_of, installed_bank, tags_of
+from recall.banks.local import fitting
 from recall.domain.context import Query
 from recall.domain.fusion import Sighting
 from recall.domain.rationale import (
@@ -47,6 +48,9 @@ from vault.services import Caller
 UNAVAILABLE, STALE = "context_unavailable", "context_stale"
 UNTRACED = Judgement(
     "source", 1.0, "source:unverified", reason="No event of the ledger is known as its source"
+)
+REWORDED = Judgement(
+    "source", 1.0, "source:unverified", reason="It names an event of the ledger, whose words are others"
 )
 _DROPPED: dict[Fault, tuple[str, str]] = {
     "scope_violation": ("scope_violation", "is not of the scope that was asked for"),
@@ -100,12 +104,18 @@ class _Seen:
     head: Head | None = None
     own: ContextEvent | None = None  # the event whose own words are shown in place of what the bank returned
     current: bool = False
+    reworded: bool = False  # a memory here that names the event as its source, and says something else
+
+    @property
+    def traced(self) -> bool:
+        """Whether the ledger vouches for it: an event is its source, and the words are that event's."""
+        return self.source is not None and (not self.reworded or self.own is not None)
 
     @property
     def standing(self) -> Standing:
         return Standing(
             event_id=None if self.source is None else self.source.id,
-            speaks=self.source is not None and self.source.speaks,
+            speaks=self.source is not None and self.source.speaks and not self.reworded,
             stale=self.stale,
             text_event_id=None if self.head is None else self.head.text_event_id,
         )
@@ -162,8 +172,10 @@ def _recalled(bank: Bank, looked: _Looked) -> tuple[Recalled, ...]:
 def _check(looked: _Looked, recalled: Sequence[Recalled], *, reach: Reach) -> None:
     """Drop what may not be shown, and tell the standing of the rest: a fixed number of queries for any page."""
     query = looked.query
-    sources = _sources(recalled, reach)
+    events = _events(recalled, reach)
+    sources = {event.id: _source(event) for event in events}
     facts = _facts(recalled, query.workspace)
+    told = _told_here(events) if facts else {}
     for place, one in enumerate(recalled, start=1):
         source = sources.get(one.source_event_id or "")
         candidate = _candidate(
@@ -171,7 +183,8 @@ def _check(looked: _Looked, recalled: Sequence[Recalled], *, reach: Reach) -> No
         )
         fault = fault_of(one.tags, source, merged=one.merged, query=query, sees_all=reach.sees_all)
         if fault is None:
-            looked.found.append(_Seen(candidate, one, source))
+            reworded = one.memory_id in facts and source is not None and one.text != told[source.id]
+            looked.found.append(_Seen(candidate, one, source, reworded=reworded))
         else:
             candidate.verdict, candidate.detail = "filtered", _DROPPED[fault][1]
             looked.dropped.append((fault, candidate))
@@ -179,11 +192,17 @@ def _check(looked: _Looked, recalled: Sequence[Recalled], *, reach: Reach) -> No
     looked.coverage = queries.coverage(workspaces=[query.workspace], item_id=looked.asked.item_id)
 
 
-def _sources(recalled: Sequence[Recalled], reach: Reach) -> dict[str, Source]:
+def _events(recalled: Sequence[Recalled], reach: Reach) -> list[ContextEvent]:
     """The events that the bank names as sources, where they exist and the caller reads them."""
     ids = {one.source_event_id for one in recalled if one.source_event_id}
     events = ContextEvent.objects.filter(id__in=ids).defer("before", "after") if ids else ()
-    return {event.id: _source(event) for event in events if reach.reads(event.workspace)}
+    return [event for event in events if reach.reads(event.workspace)]
+
+
+def _told_here(events: Sequence[ContextEvent]) -> dict[str, str]:
+    """What this vault was given of each event. Whoever may write can name any event as the source of other words."""
+    named = queries.all_named_in(events)
+    return {event.id: fitting(wording.delivered_text(event, named.get(event.id))) for event in events}
 
 
 def _source(event: ContextEvent) -> Source:
@@ -271,14 +290,15 @@ def _arrange(looked: _Looked, run: Run) -> None:
     candidates += [seen.candidate for seen in looked.found if seen.candidate.position is None]
     candidates += [candidate for _, candidate in looked.dropped]
     stale = {id(seen.candidate) for seen in looked.found if seen.stale}
-    traced = {id(seen.candidate) for seen in looked.hits if seen.source is not None}
+    traced = {id(seen.candidate) for seen in looked.hits if seen.traced}
+    reworded = {id(seen.candidate) for seen in looked.hits if seen.source is not None and not seen.traced}
     for candidate in candidates:
         candidate.validity = grade(
             candidate.facts,
             at=run.question.anchor.at,
             workspace=looked.asked.workspace,
             superseded_by="ledger" if id(candidate) in stale else None,
-            notes=() if id(candidate) in traced else (UNTRACED,),
+            notes=() if id(candidate) in traced else (REWORDED if id(candidate) in reworded else UNTRACED,),
         )
         run.considered[_unused(candidate.id, run.considered)] = candidate
     run.served = [seen.candidate for seen in looked.hits]
@@ -366,8 +386,8 @@ def _hit_json(seen: _Seen, *, asked: ContextSearch) -> dict[str, Any]:
         "occurrence": _occurrence(seen),
         "is_stale": seen.stale,
         "superseded_by": None if seen.head is None else seen.head.id,
-        "provenance": "unverified" if source is None else "verified",
-        "interpretation": source is None,
+        "provenance": "verified" if seen.traced else "unverified",
+        "interpretation": not seen.traced,
         "current_rationale": seen.current,
         "labels": list(labels_of(asked.occurrence, _occurrence(seen))),
         "memory_id": candidate.id if candidate.facts.seq else None,

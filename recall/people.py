@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from typing import Any
 
 from ledger.domain.actors import Actor
@@ -33,3 +35,21 @@ def _named(workspaces: list[str | None], *, plus: str | None = None) -> frozense
         return None
     names = {name for name in workspaces if name is not None}
     return frozenset(names if plus is None else {*names, plus})
+
+
+def system_caller() -> Caller:
+    """Whoever runs a command here: nobody is more privileged than who reads and writes the database's file.
+
+    The user is the one the system knows by its number; LOGNAME and USER say whatever the caller likes.
+    """
+    number = os.getuid()
+    try:
+        user = pwd.getpwuid(number).pw_name
+    except KeyError:  # a container may run under a number that has no name
+        user = str(number)
+    return Caller(Actor("cli", user[:64], user[:200]), Reach.everything())
+
+
+def readable_in_administration(user: Any) -> frozenset[str] | None:
+    """The workspaces whose rows the administration shows to a user; None: every one."""
+    return caller_of(user).reach.readable

@@ -232,6 +232,9 @@ GUARDS = [  # tables that are written once; the database refuses to change them 
 LEDGER_KEY = _ledger_key()
 # Who is told, in the transaction, which events' standing changed.
 LEDGER_SUPERSESSION_HOOKS = ["vault.services.note_supersession"]
+LEDGER_READABLE = (
+    "recall.people.readable_in_administration"  # which workspaces a user sees in the administration
+)
 LEDGER_ERASERS = ["recall.records.ERASER"]  # who else keeps texts of events and memories (ledger/erasure.py)
 OUTBOX_LEASE_MS = whole_number("RECALL_OUTBOX_LEASE_MS", 60_000)  # longer than any handler takes
 OUTBOX_HANDLERS = {  # what delivers each kind of outbox entry

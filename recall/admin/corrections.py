@@ -41,6 +41,7 @@ class TargetedForm(CorrectionForm):
 class CorrectionAdmin(LookOnlyAdmin):
     """Every correction, and whether a later one undid it. One is added as on an event's page: form, preview, event."""
 
+    workspace_at = "workspace"
     list_display = ("id", "what", "subject_id", "actor_label", "recorded", "undone", "why")
     search_fields = ("id", "subject_id", "object_id")
     ordering = ("-seq",)
@@ -88,7 +89,9 @@ class CorrectionAdmin(LookOnlyAdmin):
         if submitted.made is None:
             return self._shown(request, form, submitted)
         self.message_user(request, f"{in_words(submitted.made.kind)}: {submitted.made.id} was recorded.")
-        return redirect("admin:ledger_correction_changelist")
+        if self.has_view_permission(request):
+            return redirect("admin:ledger_correction_changelist")
+        return redirect("event", submitted.made.id)
 
     def _shown(self, request: HttpRequest, form: TargetedForm, submitted: Submitted) -> HttpResponse:
         context: dict[str, Any] = {

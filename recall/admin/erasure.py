@@ -39,6 +39,7 @@ class EraseForm(forms.Form):
 class TombstoneAdmin(LookOnlyAdmin):
     """What was erased, by whom, when and why; and the page on which a superuser erases a text."""
 
+    workspace_at = "event__workspace"
     list_display = ("event_id", "actor_label", "when", "reason")
     search_fields = ("event__id", "event__subject_id")
     ordering = ("-erased_at",)

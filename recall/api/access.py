@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import OperationalError, connection
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
@@ -17,7 +18,7 @@ from rest_framework.throttling import BaseThrottle
 
 from ledger.clock import now_ms
 from ledger.domain.actors import Actor
-from ledger.domain.instants import MINUTE
+from ledger.domain.instants import MINUTE, UnixMs
 from recall.models import ApiKey
 from vault.services import Caller
 
@@ -25,6 +26,9 @@ if (
     TYPE_CHECKING
 ):  # importing it would close a circle: rest_framework.views imports this module by its settings
     from rest_framework.views import APIView
+
+
+log = logging.getLogger(__name__)
 
 
 def key_of(secret: str) -> ApiKey | None:
@@ -55,11 +59,26 @@ class KeyAuthentication(BaseAuthentication):
         if (
             key.last_used_at is None or at - key.last_used_at > MINUTE
         ):  # one write a minute, not one a request
-            ApiKey.objects.filter(id=key.id).update(last_used_at=at)
+            _note_use(key, at)
         return Caller(Actor("key", key.id, key.name), key.reach), key
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002  DRF's signature
         return 'Bearer realm="recall"'
+
+
+def _note_use(key: ApiKey, at: UnixMs) -> None:
+    """Note when a key was used, unless another writer is at work: a read waits for none. The next request notes it."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            ApiKey.objects.filter(id=key.id).update(last_used_at=at)
+        except OperationalError as error:
+            log.info("the use of key %s was not noted: %s", key.id, error)
+        finally:
+            if connection.vendor == "sqlite":
+                waits = connection.settings_dict["OPTIONS"]["timeout"] * 1000
+                cursor.execute(f"PRAGMA busy_timeout = {waits:.0f}")
 
 
 class HasScope(BasePermission):

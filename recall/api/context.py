@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ledger import queries, services
+from ledger import queries, services, triggers
 from ledger.clock import now_ms
 from ledger.domain.chain import Edge
 from ledger.domain.events import DELIVERED, KINDS
@@ -126,13 +126,13 @@ def _event_for(event_id: str, reach: Reach) -> ContextEvent:
 
 def whole_event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
     chain = queries.chain_of(event.id) if event.kind in DELIVERED else Chain((), ())
-    walk = chain.walk(event.id)
+    head = queries.heads_of([event.id])[event.id]
     before = [edge.old for edge in chain.edges if edge.new == event.id and edge.effective]
     entries = {entry.kind: entry for entry in queries.outbox_entries(None, event_id=event.id)}
     return {
         **event_json(event, reach=reach),
         "supersedes": before[0] if before else None,
-        "superseded_by": walk.head if walk.steps else None,
+        "superseded_by": head.id if head.superseded else None,
         **chain_json(chain),
         "delivery": delivery_json(entries["context"]) if "context" in entries else None,
         "erasure": delivery_json(entries["erasure"]) if "erasure" in entries else None,
@@ -142,6 +142,8 @@ def whole_event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:
 def chain_json(chain: Chain) -> dict[str, Any]:
     """The events of a chain, oldest first, each with its direct successor; every supersession among them."""
     following = {edge.old: edge.new for edge in chain.edges if edge.effective}
+    if chain.truncated:  # the next of some is not among those shown
+        following |= queries.successors_of(event.id for event in chain.events)
     return {
         "chain": [
             {
@@ -300,10 +302,14 @@ class Verify(APIView):
                 "a verification is under way", code="verification_running", hint="ask again when it has ended"
             )
         try:
+            unguarded = triggers.missing()
             found = queries.verify()
         finally:
             _verifying.release()
-        answer: dict[str, Any] = {"ok": found.ok, "events": found.events, "head_hash": found.head_hash}
+        ok = found.ok and not unguarded
+        answer: dict[str, Any] = {"ok": ok, "events": found.events, "head_hash": found.head_hash}
+        if unguarded:
+            answer["unguarded"] = unguarded  # triggers that the database lacks: anything may be changed now
         if found.first_broken is not None:
             broken = found.first_broken
             answer["first_broken"] = {"seq": broken.seq, "id": broken.id or None, "reason": broken.reason}

@@ -81,7 +81,7 @@ def _kept(workspace: str, document_id: str) -> Memory | None:
 def _fields(note: Note) -> dict[str, Any]:
     """Provenance stays the default: that the ledger has the event says who said it, and not that it is so."""
     return {
-        "text": _fitting(note.text),
+        "text": fitting(note.text),
         "workspace": note.workspace,
         "tags": list(
             note.tags[:MAX_TAGS]
@@ -93,7 +93,7 @@ def _fields(note: Note) -> dict[str, Any]:
     }
 
 
-def _fitting(text: str) -> str:
+def fitting(text: str) -> str:
     """A statement before a text of the full size is too much for a memory; its end is cut, and the ledger has it."""
     return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
 

@@ -12,7 +12,7 @@ from ledger.domain.chain import Edge
 from ledger.domain.events import CORRECTION_RETRACT, CORRECTION_SUPERSEDE, DELIVERED
 from ledger.domain.instants import UnixMs, format_instant
 from ledger.models import ContextEvent, OutboxEntry
-from ledger.queries import Chain, chain_of, outbox_entries
+from ledger.queries import Chain, chain_of, heads_of, outbox_entries, successors_of
 from ledger.wording import in_words
 from recall.models import RecallRecord
 from recall.pages.charts import Arrow, ChainNode, succession
@@ -86,7 +86,7 @@ def _sentence(event: ContextEvent, chain: Chain) -> str:
     when = instant(edge.created_at)
     if new is not None and new.kind == CORRECTION_RETRACT:
         return f"This was retracted by {new.id} on {when}: “{new.reason}”"
-    head = chain.walk(event.id).head
+    head = heads_of([event.id])[event.id].id
     further = "" if head == edge.new else f"; the current word is {head}"
     return f"This was superseded by {edge.new} on {when}{further}."
 
@@ -106,6 +106,8 @@ def drawing_of(event_id: str, chain: Chain, *, uid: str) -> SafeString | None:
 def nodes_of(event_id: str, chain: Chain) -> list[ChainNode]:
     """The events of a chain, oldest first, each with its state; `event_id` is the one that is looked at."""
     replaced = {edge.old for edge in chain.edges if edge.effective}
+    if chain.truncated:  # the next of some is not among those shown
+        replaced |= successors_of(one.id for one in chain.events).keys()
     undone = {edge.event_id for edge in chain.edges if not edge.effective}
     return [
         ChainNode(

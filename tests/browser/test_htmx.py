@@ -124,7 +124,7 @@ def test_the_search_of_the_ledger_keeps_the_facets_and_the_facets_keep_the_searc
     assert "kind=memory_created" in live.page.url
     assert box.evaluate("e => e === document.activeElement")
     live.page.get_by_text(" match these filters.").wait_for()
-    live.page.get_by_label("Who wrote it").get_by_role("link", name="Agents, by key").click()
+    live.page.locator("a[href*='q=outline'][href*='source=key']").click()
     live.page.wait_for_url("**source=key*")
     assert "q=outline" in live.page.url
     assert "kind=memory_created" in live.page.url

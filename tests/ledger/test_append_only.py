@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from ledger import triggers
 from ledger.domain.actors import SYSTEM
-from ledger.domain.events import MEMORY_CREATED, NewEvent
+from ledger.domain.events import MEMORY_CREATED, MEMORY_ERASED, NewEvent
 from ledger.domain.instants import UnixMs
 from ledger.models import AppendOnly, ContextEvent, Tombstone
 from ledger.queries import head, verify
@@ -170,7 +170,9 @@ def test_with_a_tombstone_exactly_the_four_payload_columns_may_become_null(
     event = ContextEvent.objects.get()
     assert (event.text, event.before, event.after, event.salt) == (None, None, None, None)
     assert event.erased
-    assert verify().ok
+    broken = verify().first_broken
+    assert broken is not None  # whoever erased it so left no event of it
+    assert broken.reason == "a tombstone stands for it, and no event says that it was erased so"
 
 
 def test_a_tombstone_is_for_good(append: Append, now: UnixMs) -> None:
@@ -198,8 +200,18 @@ def test_erasing_blanks_every_event_about_a_memory_and_no_other(append: Append, 
     assert ContextEvent.objects.get(id=mine.id).erased
     assert ContextEvent.objects.get(id=other.id).text == "other"
     assert Tombstone.objects.get().payload_hash == mine.payload_hash
+    with transaction.atomic():
+        erased = NewEvent(
+            kind=MEMORY_ERASED,
+            actor=SYSTEM,
+            workspace="",
+            subject_id="mem_a",
+            reason="asked for",
+            occurred_at=now,
+        )
+        append_event(erased, at=now)
     assert verify().ok
-    assert erase_payloads("mem_a", actor=SYSTEM, reason="again", at=now) == []
+    assert mine.id not in erase_payloads("mem_a", actor=SYSTEM, reason="again", at=now)
 
 
 # ---- the guards
@@ -211,6 +223,21 @@ def test_a_missing_guard_is_named() -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TRIGGER ledger_contextevent_no_update{on_table}")
     assert triggers.missing() == ["ledger_contextevent_no_update"]
+
+
+@on_sqlite
+def test_a_guard_that_does_nothing_is_missing_and_is_put_back(append: Append) -> None:
+    append()
+    name = "ledger_contextevent_no_update"
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER {name}")
+        cursor.execute(
+            f"CREATE TRIGGER {name} BEFORE UPDATE ON ledger_contextevent WHEN 0 BEGIN SELECT 1; END"
+        )
+    assert triggers.missing() == [name]
+    triggers.install()
+    assert triggers.missing() == []
+    assert "append-only" in _refused("UPDATE ledger_contextevent SET reason = 'x'")
 
 
 def test_migrate_puts_missing_guards_back() -> None:

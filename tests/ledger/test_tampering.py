@@ -15,7 +15,7 @@ from ledger.domain.actors import SYSTEM
 from ledger.domain.instants import UnixMs
 from ledger.models import ContextEvent, OutboxEntry, Supersession
 from ledger.queries import Verification, verify
-from ledger.services import NewContext, add_context, correct
+from ledger.services import NewContext, add_context, correct, erase_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -183,3 +183,62 @@ def test_a_table_that_a_migration_rebuilds_keeps_its_guards(
     assert triggers.missing() == []
     assert verify().ok
     assert OutboxEntry.objects.count() == 6
+
+
+# ---- erasures that nobody made
+
+BLANKED = 'text = NULL, "before" = NULL, "after" = NULL, salt = NULL'
+TOMBSTONE = (
+    "INSERT INTO ledger_tombstone (event_id, payload_hash, actor_kind, actor_id, actor_label, reason, erased_at) "
+    "SELECT id, {what}, 'user', '1', 'somebody', 'a reason', 0 FROM ledger_contextevent WHERE seq = 2"
+)
+
+
+@pytest.fixture
+def bury(tamper: Tamper) -> Iterator[Tamper]:
+    yield tamper
+    triggers.lift()
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM ledger_tombstone")
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("'nonsense'", "its tombstone is of another payload"),
+        ("payload_hash", "a tombstone stands for it, and no event says that it was erased so"),
+    ],
+)
+def test_a_forged_tombstone_erases_nothing_unseen(bury: Tamper, what: str, told: str) -> None:
+    statements = (
+        TOMBSTONE.replace("{what}", what),
+        f"UPDATE ledger_contextevent SET {BLANKED} WHERE seq = 2",
+    )
+    seq, _, reason = _broken(bury(*statements))
+    assert (seq, reason) == (2, told)
+
+
+def test_a_tombstone_beside_a_text_that_still_stands_is_named(bury: Tamper) -> None:
+    seq, _, reason = _broken(bury(TOMBSTONE.replace("{what}", "payload_hash")))
+    assert (seq, reason) == (2, "a tombstone stands for it, and its text is there")
+
+
+@pytest.mark.parametrize("column", ["reason", "actor_label", "payload_hash"])
+def test_a_real_tombstone_that_was_rewritten_is_named(
+    bury: Tamper, ids: list[str], now: UnixMs, column: str
+) -> None:
+    erase_event(ids[1], actor=SYSTEM, reason="asked for", at=now)
+    assert verify().ok
+    seq, id_, _ = _broken(bury(f"UPDATE ledger_tombstone SET {column} = 'x'"))
+    assert (seq, id_) == (2, ids[1])
+
+
+# ---- rows that cannot be read
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL stores none of these")
+@pytest.mark.parametrize("change", ["text = CAST(x'ff41' AS TEXT)", "text = x'ff'", "occurred_at = 9e999"])
+def test_a_row_that_cannot_be_read_is_named(tamper: Tamper, ids: list[str], change: str) -> None:
+    seq, id_, reason = _broken(tamper(f"UPDATE ledger_contextevent SET {change} WHERE seq = 3"))
+    assert (seq, id_) == (3, ids[2])
+    assert reason

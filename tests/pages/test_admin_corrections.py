@@ -169,3 +169,33 @@ def test_no_correction_is_changed_or_deleted(admin_client: Client, event_in: Cal
     assert admin_client.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
     row.refresh_from_db()
     assert row.reason == WHY
+
+
+def test_who_may_only_add_is_led_to_the_new_event(event_in: Callable[..., str]) -> None:
+    event_id = event_in("red")
+    client = curator("add_correction")
+    done = client.post(PAGE, previewed(client, filled(client, event_id)))
+    made = ContextEvent.objects.get(kind="correction_retract")
+    assert (done.status_code, done["Location"]) == (302, f"/ledger/{made.id}/")
+    assert client.get(done["Location"]).status_code == 200
+
+
+TABLES = ["contextevent", "supersession", "operation", "outboxentry", "tombstone", "correction"]
+
+
+def test_the_administration_shows_the_rows_of_the_workspaces_that_were_granted(
+    admin_client: Client, event_in: Callable[..., str]
+) -> None:
+    mine, foreign = event_in("red", "ours"), event_in("blue", "theirs")
+    for event_id in (mine, foreign):
+        admin_client.post(PAGE, previewed(admin_client, filled(admin_client, event_id)))
+    client = curator(*(f"view_{name}" for name in TABLES))
+    corrections = {row.subject_id: row for row in ContextEvent.objects.filter(kind="correction_retract")}
+    listed = client.get(LIST).content.decode()
+    assert (corrections[mine].id in listed, corrections[foreign].id in listed) == (True, False)
+    for name in TABLES:
+        assert foreign not in client.get(f"/admin/ledger/{name}/").content.decode()
+    row = ContextEvent.objects.get(id=foreign)
+    assert (
+        client.get(f"/admin/ledger/contextevent/{row.pk}/change/").status_code == 302
+    )  # as of what is not there

@@ -17,6 +17,7 @@ from ledger import outbox, triggers
 from ledger.clock import now_ms
 from ledger.models import ContextEvent, Operation, OutboxEntry, Supersession
 from recall.api import context as endpoints
+from recall.models import ApiKey
 from recall.services import create_api_key
 
 Api = Any
@@ -513,6 +514,36 @@ def test_the_ledger_is_verified(api: Api) -> None:
         200,
         {"ok": True, "events": 2, "head_hash": ContextEvent.objects.get(id=last).hash},
     )
+
+
+def test_a_ledger_without_its_guards_is_not_ok(api: Api) -> None:
+    added(api, "one")
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER ledger_contextevent_no_update")
+    _, told = api.get("/v1/ledger/verify")
+    assert (told["ok"], told["unguarded"]) == (False, ["ledger_contextevent_no_update"])
+    triggers.install()
+    assert api.get("/v1/ledger/verify")[1]["ok"]
+
+
+def test_a_chain_longer_than_is_shown_has_the_true_head(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.queries.MAX_CHAIN", 3)
+    ids = [added(api, "word 0")]
+    for n in range(1, 6):
+        ids.append(added(api, f"word {n}", supersedes_context_id=ids[-1]))
+    _, told = api.get(f"/v1/events/{ids[0]}")
+    assert (told["chain_truncated"], told["superseded_by"]) == (True, ids[-1])
+    assert [event["is_head"] for event in told["chain"]] == [False] * len(told["chain"])
+
+
+def test_a_read_waits_for_no_writer_to_note_that_its_key_was_used(api: Api) -> None:
+    ApiKey.objects.update(last_used_at=None)
+    with connection.cursor() as cursor:
+        before = cursor.execute("PRAGMA busy_timeout").fetchone()[0]
+    assert api.get("/v1/events")[0] == 200
+    assert ApiKey.objects.get().last_used_at is not None
+    with connection.cursor() as cursor:
+        assert cursor.execute("PRAGMA busy_timeout").fetchone()[0] == before
 
 
 def test_a_changed_event_is_named(api: Api) -> None:

@@ -714,3 +714,28 @@ def test_the_record_has_a_page(
         assert (there.status_code, there.url) == (303, f"/recalls/{answer['recall_id']}/{place}")
     assert "Context" in admin_client.get("/recalls/").content.decode()
     assert admin_client.get(f"/recalls/{answer['recall_id']}.json").status_code == 200
+
+
+# ------------------------------------------------------------------------------------------- other words
+
+
+def test_words_that_are_not_the_events_own_are_never_presented_as_its(local: Desk) -> None:
+    event = local.add(f"{REPORT} is due on Tuesday", item_id="itm_1")
+    local.deliver()
+    delivered = local.search(item_id="itm_1")["hits"][0]
+    forged = {
+        "text": f"{REPORT} is cancelled",
+        "tags": delivered["tags"],
+        "source_event_id": event,
+    }
+    assert local.api.post("/v1/memories", forged)[0] == 201
+    first, second = sorted(local.search(item_id="itm_1")["hits"], key=lambda hit: hit["provenance"])
+    assert (first["provenance"], first["current_rationale"]) == ("unverified", False)
+    assert first["interpretation"] is True
+    assert (second["content"], second["current_rationale"]) == (f"{REPORT} is due on Tuesday", True)
+
+    changed = {"text": f"{REPORT} is due on Friday"}
+    assert local.api.call("patch", f"/v1/memories/{delivered['memory_id']}", changed)[0] == 200
+    hits = local.search(item_id="itm_1")["hits"]
+    assert {hit["provenance"] for hit in hits} == {"unverified"}
+    assert not any(hit["current_rationale"] for hit in hits)

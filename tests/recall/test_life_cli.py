@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import sqlite3
 import subprocess
 import sys
@@ -159,7 +159,7 @@ def test_whoever_asks_is_on_record(life: Life, home: Path) -> None:
             "SELECT DISTINCT actor_kind, actor_label FROM ledger_contextevent"
         ).fetchall()
     database.close()
-    user = getpass.getuser()
+    user = pwd.getpwuid(os.getuid()).pw_name
     assert recalls == [("cli", user, "cli", "context")]
     assert ("cli", user) in events
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import time
 from argparse import ArgumentParser
@@ -15,13 +14,11 @@ from django.db import OperationalError
 
 from ledger import triggers
 from ledger.clock import now_ms
-from ledger.domain.actors import Actor
 from ledger.domain.refusals import Refused
 from ledger.erasure import Place, StillRead
 from recall import erasure
 from recall.erasure import Compacted, Erased, Survey
-from vault.domain.access import Reach
-from vault.services import Caller
+from recall.people import system_caller
 
 
 class Command(BaseCommand):
@@ -53,7 +50,9 @@ class Command(BaseCommand):
             raise CommandError(f"the ledger is not protected: the database lacks {', '.join(missing)}")
         try:
             if options["dry_run"]:
-                self._tell_surveys([erasure.survey(id_, caller=_caller()) for id_ in ids], options["json"])
+                self._tell_surveys(
+                    [erasure.survey(id_, caller=system_caller()) for id_ in ids], options["json"]
+                )
                 return
             began = time.monotonic()
             erased = _erased(ids, reason=options["reason"])
@@ -111,16 +110,10 @@ class Command(BaseCommand):
 
 def _erased(ids: Sequence[str], *, reason: str) -> list[Erased]:
     """All of them or, where one is refused at the start, none."""
-    caller = _caller()
+    caller = system_caller()
     for id_ in ids:
         erasure.target_of(id_, caller=caller)
     return [erasure.erase(id_, caller=caller, at=now_ms(), reason=reason) for id_ in ids]
-
-
-def _caller() -> Caller:
-    """Whoever runs manage.py reads and writes the database's file: there is nobody more privileged."""
-    user = getpass.getuser()
-    return Caller(Actor("cli", user[:64], user[:200]), Reach.everything())
 
 
 NAMED = 4  # ids in a line for people; --json has more
