@@ -18,7 +18,7 @@ from ledger.domain.instants import MINUTE, UnixMs
 from ledger.domain.refusals import NotFound, Refused, Unavailable
 from ledger.models import ContextEvent, Operation, OutboxEntry, Supersession
 from ledger.queries import verify
-from ledger.services import Added, NewContext, add_context, erase_payloads
+from ledger.services import Added, NewContext, add_context, erase_event
 from ledger.triggers import missing
 
 pytestmark = pytest.mark.django_db
@@ -174,7 +174,7 @@ def test_a_post_needs_a_key(add: Add) -> None:
 def test_a_key_whose_text_was_erased_does_not_bring_the_text_back(add: Add, now: UnixMs) -> None:
     added = add("to be forgotten", key="k")
     operation = Operation.objects.get()
-    erase_payloads("", actor=SYSTEM, reason="asked for", at=now)  # context events have no subject
+    assert erase_event(added.event_id, actor=SYSTEM, reason="asked for", at=now)
     assert ContextEvent.objects.get(id=added.event_id).erased
     refusal = _refused(lambda: add("to be forgotten", key="k"))
     assert (refusal.code, "was erased since" in refusal.message) == ("idempotency_conflict", True)
