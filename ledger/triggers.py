@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import connections
@@ -116,15 +117,28 @@ def _postgresql(guard: Guard) -> dict[str, str]:
     }
 
 
-def _wanted(connection: BaseDatabaseWrapper) -> Iterable[tuple[str, str, str]]:
-    """(table, trigger, statement) for each guarded table that exists."""
+class Wanted(NamedTuple):
+    """A trigger that should be there: the statement that makes it, and what the database then says that it does."""
+
+    table: str
+    name: str
+    statement: str
+    does: str
+
+
+def _wanted(connection: BaseDatabaseWrapper) -> Iterable[Wanted]:
+    """The triggers of each guarded table that exists."""
     tables = set(connection.introspection.table_names())
     spell = _postgresql if connection.vendor == "postgresql" else _sqlite
     for path in settings.GUARDS:
         guard: Guard = import_string(path)
         if guard.table in tables:
-            for name, statement in spell(guard).items():
-                yield guard.table, name, statement
+            triggers = spell(guard)
+            body = triggers[f"{guard.table}_no_update"].split("$$")[
+                1:2
+            ]  # on PostgreSQL one function for all of them
+            for name, statement in triggers.items():
+                yield Wanted(guard.table, name, statement, *(body or [statement]))
 
 
 def _present(connection: BaseDatabaseWrapper) -> dict[str, str]:
@@ -140,40 +154,34 @@ def _present(connection: BaseDatabaseWrapper) -> dict[str, str]:
         return dict(cursor.fetchall())
 
 
-def _guards(present: dict[str, str], name: str, statement: str) -> bool:
-    """Whether the trigger is there and does what it should: a name alone protects nothing."""
-    there = present.get(name)
-    return there is not None and (there == statement or f"$${there}$$" in statement)
+def _lacking(connection: BaseDatabaseWrapper) -> list[Wanted]:
+    """The triggers that are not there, or do not do what they should: a name alone protects nothing."""
+    present = _present(connection)
+    return [trigger for trigger in _wanted(connection) if present.get(trigger.name) != trigger.does]
 
 
 def missing(using: str = "default") -> list[str]:
     """The names of guards that the database lacks; empty when everything written once is protected."""
-    connection = connections[using]
-    present = _present(connection)
-    return sorted(name for _, name, statement in _wanted(connection) if not _guards(present, name, statement))
+    return sorted(trigger.name for trigger in _lacking(connections[using]))
 
 
 def install(using: str = "default") -> None:
     """Create the guards that are missing, or do something else, for the guarded tables that exist."""
     connection = connections[using]
-    present = _present(connection)
     with connection.cursor() as cursor:
-        for table, name, statement in _wanted(connection):
-            if _guards(present, name, statement):
-                continue
-            if name in present:
-                cursor.execute(_dropping(connection, table, name))
-            cursor.execute(statement)
+        for trigger in _lacking(connection):
+            cursor.execute(_dropping(connection, trigger))
+            cursor.execute(trigger.statement)
 
 
 def lift(using: str = "default") -> None:
     """Drop the guards, for a test that must flush its tables; `install` puts them back."""
     connection = connections[using]
     with connection.cursor() as cursor:
-        for table, name, _ in list(_wanted(connection)):
-            cursor.execute(_dropping(connection, table, name))
+        for trigger in list(_wanted(connection)):
+            cursor.execute(_dropping(connection, trigger))
 
 
-def _dropping(connection: BaseDatabaseWrapper, table: str, name: str) -> str:
-    on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
-    return f"DROP TRIGGER IF EXISTS {name}{on_table}"
+def _dropping(connection: BaseDatabaseWrapper, trigger: Wanted) -> str:
+    on_table = f" ON {trigger.table}" if connection.vendor == "postgresql" else ""
+    return f"DROP TRIGGER IF EXISTS {trigger.name}{on_table}"
