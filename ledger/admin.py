@@ -30,7 +30,7 @@ class LookOnlyAdmin(admin.ModelAdmin):
         readable = import_string(settings.LEDGER_READABLE)(request.user)
         if self.workspace_at is None or readable is None:
             return rows
-        return rows.filter(**{f"{self.workspace_at}__in": sorted(readable)})
+        return rows.filter(**{f"{self.workspace_at}__in": readable})
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002  Django's signature
         return False

@@ -80,7 +80,6 @@ def verify(*, progress: Callable[[int], object] | None = None) -> Verification:
     """
     witnesses, end = _Beside(_witnesses()), head()[0]
     established, voided = _Beside(_established(end)), _Beside(_voided(end))
-    tombstones = _Beside(_tombstones())
     count, head_hash, keyed_from = 0, hashchain.GENESIS, None
     for step in _steps(end):
         if isinstance(step, hashchain.Break):
@@ -91,7 +90,7 @@ def verify(*, progress: Callable[[int], object] | None = None) -> Verification:
             keyed_from = link.seq
         reason = (
             _disowned(link, witnesses.of(link.seq))
-            or _unfounded(link, tombstones.of(link.seq))
+            or _unfounded(link)
             or chain.contradiction(
                 _said_by(link),
                 at=link.metadata["recorded_at"],
@@ -168,7 +167,8 @@ def _steps(end: int) -> Iterator[hashchain.Held | hashchain.Break]:
     try:
         for step in hashchain.first_break(_links(end), key=settings.LEDGER_KEY):
             yield step
-            seq = step.link.seq if isinstance(step, hashchain.Held) else step.seq
+            if isinstance(step, hashchain.Held):
+                seq = step.link.seq
     except _Unreadable as unreadable:
         yield hashchain.Break(unreadable.seq, unreadable.id, f"it cannot be read: {unreadable}")
     except (TypeError, ValueError) as error:  # of the canonical form: numbers and texts only
@@ -177,33 +177,31 @@ def _steps(end: int) -> Iterator[hashchain.Held | hashchain.Break]:
 
 
 def _links(end: int) -> Iterator[hashchain.Link]:
-    buried = _Beside(_tombstones())
+    tombstones = Tombstone.objects.order_by("event__seq").values_list("event__seq", "event_id")
+    buried = _Beside(tombstones.iterator(chunk_size=PAGE))
     for event in _events(end):
         yield _link(event, erased=bool(buried.of(event.seq)))
 
 
-def _tombstones() -> Iterator[tuple[int, Tombstone]]:
-    rows = Tombstone.objects.order_by("event__seq").annotate(seq=F("event__seq"))
-    return ((row.seq, row) for row in rows.iterator(chunk_size=PAGE))
-
-
-def _unfounded(link: hashchain.Link, tombstones: list[Tombstone]) -> str:
+def _unfounded(link: hashchain.Link) -> str:
     """Why a tombstone proves no erasure; empty where there is none, or an event of the chain says the same.
 
     A tombstone stands outside the chain: whoever can write rows could otherwise erase an event without a trace.
     """
-    for one in tombstones:
-        if link.payload is not None:
-            return "a tombstone stands for it, and its text is there"
-        if one.payload_hash != link.payload_hash:
-            return "its tombstone is of another payload"
-        about = (link.metadata["subject_id"], link.metadata["object_id"])
-        said = Q(kind=events.CONTEXT_ERASED, subject_id=link.id)
-        said |= Q(kind=events.MEMORY_ERASED, subject_id__in=[id_ for id_ in about if id_])
-        by = {name: getattr(one, name) for name in ("actor_kind", "actor_id", "actor_label", "reason")}
-        if not ContextEvent.objects.filter(said, **by).exists():
-            return "a tombstone stands for it, and no event says that it was erased so"
-    return ""
+    if not link.erased:
+        return ""
+    if link.payload is not None:
+        return "a tombstone stands for it, and its text is there"
+    tombstone = Tombstone.objects.get(event__id=link.id)
+    if tombstone.payload_hash != link.payload_hash:
+        return "its tombstone is of another payload"
+    about = (link.metadata["subject_id"], link.metadata["object_id"])
+    said = Q(kind=events.CONTEXT_ERASED, subject_id=link.id)
+    said |= Q(kind=events.MEMORY_ERASED, subject_id__in=[id_ for id_ in about if id_])
+    by = {name: getattr(tombstone, name) for name in ("actor_kind", "actor_id", "actor_label", "reason")}
+    if ContextEvent.objects.filter(said, **by).exists():
+        return ""
+    return "a tombstone stands for it, and no event says that it was erased so"
 
 
 class _Unreadable(Exception):

@@ -165,6 +165,12 @@ def missing(using: str = "default") -> list[str]:
     return sorted(trigger.name for trigger in _lacking(connections[using]))
 
 
+def fault(using: str = "default") -> str:
+    """The sentence of a command that does not run on an unprotected ledger; empty where it may."""
+    lacking = missing(using)
+    return f"the ledger is not protected: the database lacks {', '.join(lacking)}" if lacking else ""
+
+
 def install(using: str = "default") -> None:
     """Create the guards that are missing, or do something else, for the guarded tables that exist."""
     connection = connections[using]

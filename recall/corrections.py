@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from django import forms
 from django.db.models import Q, QuerySet
+from django.utils.text import capfirst
 
 from ledger import services
 from ledger.domain.events import DELIVERED
@@ -92,9 +93,9 @@ class CorrectionForm(forms.Form):
         ):  # sent before, and changed since: another correction by now
             self.put(key=_new_key(), seen="")
         field = _FIELDS.get(refusal.field or "", refusal.field)
-        message = f"{refusal.message[:1].upper()}{refusal.message[1:]} ({refusal.code})."
+        message = f"{capfirst(refusal.message)} ({refusal.code})."
         if refusal.hint:
-            message += f" {refusal.hint[:1].upper()}{refusal.hint[1:]}."
+            message += f" {capfirst(refusal.hint)}."
         self.add_error(field if field in self.fields else None, message)
 
 

@@ -20,7 +20,7 @@ from ledger import queries
 from ledger.domain.events import CORRECTIONS, DELIVERED
 from ledger.domain.hashchain import canonical
 from ledger.domain.instants import UnixMs
-from ledger.domain.refusals import Forbidden, Invalid, NotFound, Unprocessable
+from ledger.domain.refusals import Forbidden, NotFound, Unprocessable
 from ledger.erasure import Place, Subject, erasers, places, rewrite_storage, size_of_storage
 from ledger.models import ContextEvent
 from ledger.services import erase_event, writing
@@ -80,7 +80,7 @@ def erase(id_: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | 
 
     Twice is as good as once. Files still hold deleted bytes until `compact`; index files are renewed by `serve`.
     """
-    reason = _required(reason)
+    reason = values.required_reason(reason)
     with writing():
         target = target_of(id_, caller=caller)
         subject = target.subject
@@ -98,20 +98,13 @@ def erase(id_: str, *, caller: Caller, at: UnixMs, reason: str, if_match: int | 
     return Erased(id_, subject.event_ids, subject.memory_ids)
 
 
-def _required(reason: str) -> str:
-    reason = values.checked_reason(reason)
-    if not reason:
-        raise Invalid("a reason is required", field="reason", code="required")
-    return reason
-
-
 # ------------------------------------------------------------------------------------------------- what is one text
 
 
 def target_of(id_: str, *, caller: Caller) -> Target:
     """The events and memories that hold the text of an id; raises NotFound, Forbidden or Unprocessable."""
     if id_.startswith("evt_"):
-        event = queries.event(id_, None if caller.reach.readable is None else sorted(caller.reach.readable))
+        event = queries.event(id_, caller.reach.workspaces)
         _require_privileged(caller.reach, event.workspace)
         _require_context(event)
         return Target(id_, event.workspace, (event,), _copies_of(event, caller.reach))

@@ -50,6 +50,6 @@ def system_caller() -> Caller:
     return Caller(Actor("cli", user[:64], user[:200]), Reach.everything())
 
 
-def readable_in_administration(user: Any) -> frozenset[str] | None:
+def readable_in_administration(user: Any) -> list[str] | None:
     """The workspaces whose rows the administration shows to a user; None: every one."""
-    return caller_of(user).reach.readable
+    return caller_of(user).reach.workspaces

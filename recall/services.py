@@ -54,7 +54,7 @@ def recall(request: RecallRequest, *, caller: Caller, surface: str, at: UnixMs) 
     pending = embedding(request)
     with index.opened(scope) as workspaces:
         question = Question(request, scope, workspaces, anchor, tuple(words_of(request.query)))
-        if "dense" in request.strategies and not request.by_tag_only:
+        if _needs_vector(request):
             index.look_ahead(question, lambda: pending()[0], _beside().submit)
         finished = run(question, index=index, pending=pending)
     rerank_and_finish([finished])

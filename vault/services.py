@@ -470,9 +470,7 @@ def erase(
     The row stays, archived and marked erased, so that what it replaced is not silently revived. Without `optimize`
     the caller sees to the text index after the transaction, which holds up every other writer.
     """
-    reason = values.checked_reason(reason)
-    if not reason:
-        raise Invalid("a reason is required", field="reason", code="required")
+    reason = values.required_reason(reason)
     with transaction.atomic():
         memory = _for_writing(memory_id, caller, if_match)
         if memory.erased_at is not None:

@@ -11,7 +11,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.text import Truncator
+from django.utils.text import Truncator, capfirst
 
 from ledger.admin import LookOnlyAdmin
 from ledger.clock import now_ms
@@ -122,6 +122,6 @@ def _submit(form: TargetedForm, request: HttpRequest) -> Submitted:
     try:
         event = correctable(form.cleaned_data["target"], caller.reach)
     except Refused as refusal:
-        form.add_error("target", f"{refusal.message[:1].upper()}{refusal.message[1:]}.")
+        form.add_error("target", f"{capfirst(refusal.message)}.")
         return Submitted()
     return submit(form, event, caller=caller, at=now_ms(), record="_record" in request.POST)

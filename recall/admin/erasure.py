@@ -13,14 +13,12 @@ from django.urls import URLPattern, path
 
 from ledger.admin import LookOnlyAdmin
 from ledger.clock import now_ms
-from ledger.domain.actors import Actor
 from ledger.domain.hashchain import digest
 from ledger.domain.instants import format_instant
 from ledger.domain.refusals import Refused
 from ledger.models import Tombstone
 from recall import erasure
-from vault.domain.access import Reach
-from vault.services import Caller
+from recall.people import caller_of
 
 
 class EraseForm(forms.Form):
@@ -60,10 +58,7 @@ class TombstoneAdmin(LookOnlyAdmin):
         form = EraseForm(request.POST if request.method == "POST" else None, initial=request.GET.dict())
         found = None
         if form.is_valid():
-            caller = Caller(
-                Actor("user", str(request.user.pk), request.user.get_username()), Reach.everything()
-            )
-            asked = form.cleaned_data
+            caller, asked = caller_of(request.user), form.cleaned_data
             try:
                 found = erasure.survey(asked["id"], caller=caller)
                 shown = digest({"where": asdict(found)})

@@ -121,7 +121,7 @@ class OneEvent(APIView):
 
 
 def _event_for(event_id: str, reach: Reach) -> ContextEvent:
-    return queries.event(event_id, None if reach.readable is None else sorted(reach.readable))
+    return queries.event(event_id, reach.workspaces)
 
 
 def whole_event_json(event: ContextEvent, *, reach: Reach) -> dict[str, Any]:

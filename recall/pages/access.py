@@ -12,10 +12,10 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 from django.utils.cache import patch_vary_headers
+from django.utils.text import capfirst
 
 from ledger.domain.refusals import Refused
 from recall.people import caller_of
-from vault.domain.access import Reach
 
 View = Callable[..., HttpResponse]
 TITLES = {
@@ -43,11 +43,6 @@ def signed_in(view: View) -> View:
     return guarded
 
 
-def workspaces_of(reach: Reach) -> list[str] | None:
-    """The workspaces that somebody reads, as the ledger's queries take them: None stands for every one there is."""
-    return None if reach.readable is None else sorted(reach.readable)
-
-
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
     """To the sign-in and from there back to the page one was on; a form that was sent begins anew."""
     sign_in = resolve_url(settings.LOGIN_URL)
@@ -62,7 +57,7 @@ def _to_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def error_page(request: HttpRequest, refusal: Refused) -> HttpResponse:
-    message = refusal.message[:1].upper() + refusal.message[1:]
+    message = capfirst(refusal.message)
     context = {
         "status": refusal.status,
         "title": TITLES.get(refusal.status, "That did not work"),

@@ -27,7 +27,7 @@ from ledger.queries import (
     workspaces_of_events,
 )
 from ledger.wording import choice_in_words, in_words
-from recall.pages.access import show, signed_in, workspaces_of
+from recall.pages.access import show, signed_in
 from recall.pages.forms import ANY_WORKSPACE, GLOBAL_WORKSPACE, LedgerFilter
 from recall.pages.rationale import rationale_of
 from recall.pages.texts import beginning_of, beginnings, event_beginnings
@@ -91,13 +91,13 @@ class Facet(NamedTuple):
 
 
 def readable(reach: Reach) -> ContextEventQuerySet:
-    return browse(workspaces_of(reach)).rows
+    return browse(reach.workspaces).rows
 
 
 @require_safe
 @signed_in
 def ledger_list(request: HttpRequest, *, caller: Caller) -> HttpResponse:
-    form = LedgerFilter(request.GET, workspaces=workspaces_of_events(workspaces_of(caller.reach)))
+    form = LedgerFilter(request.GET, workspaces=workspaces_of_events(caller.reach.workspaces))
     choices = _choices(request)
     asked = _asked(form)
     browsed = browse(_within(form, caller.reach), words=asked.get("q", ""))
@@ -140,7 +140,7 @@ def _within(form: LedgerFilter, reach: Reach) -> list[str] | None:
         return []
     workspace = _asked(form).get("workspace")
     if workspace is None:
-        return workspaces_of(reach)
+        return reach.workspaces
     return ["" if workspace == GLOBAL_WORKSPACE else workspace]  # the form knows those that may be read
 
 

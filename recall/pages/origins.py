@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import isclose
 from typing import Any
 
+from django.utils.text import capfirst
+
 from recall.domain.request import STRATEGIES
 from recall.pages.charts import Match
 from recall.records import Stored
@@ -310,7 +312,7 @@ def outcome_notice(stored: Stored) -> tuple[str, str, str] | None:
     if outcome["status"] not in headings:
         return None
     reason = outcome["reason"]
-    return (*headings[outcome["status"]], f"{reason[:1].upper()}{reason[1:]}.")
+    return (*headings[outcome["status"]], f"{capfirst(reason)}.")
 
 
 # ------------------------------------------------------------------------------------------------ in sentences

@@ -13,7 +13,7 @@ from ledger.domain.outbox import ERASED, FAILED, OPEN, STATES
 from ledger.domain.refusals import Forbidden, Invalid, NotFound
 from ledger.models import OutboxEntry
 from ledger.queries import OutboxSummary, outbox_entries, outbox_summary
-from recall.pages.access import show, signed_in, workspaces_of
+from recall.pages.access import show, signed_in
 from vault.domain.access import Reach
 from vault.domain.values import check_choice
 from vault.services import Caller
@@ -29,7 +29,7 @@ def outbox_page(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     state = request.GET.get("state", "")
     if state:
         check_choice(state, STATES, field="state")
-    workspaces = workspaces_of(caller.reach)
+    workspaces = caller.reach.workspaces
     entries = outbox_entries(workspaces, state=state or None, before=_before(request), limit=PAGE + 1)
     summary = outbox_summary(workspaces)
     context = {

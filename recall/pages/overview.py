@@ -7,7 +7,7 @@ from django.views.decorators.http import require_safe
 
 from ledger.clock import now_ms
 from ledger.queries import outbox_summary
-from recall.pages.access import show, signed_in, workspaces_of
+from recall.pages.access import show, signed_in
 from recall.pages.charts import grade_bars
 from recall.pages.outbox import sentence
 from recall.queries import overview as overview_of
@@ -20,7 +20,7 @@ from vault.services import Caller
 def overview(request: HttpRequest, *, caller: Caller) -> HttpResponse:
     at = now_ms()
     numbers = overview_of(caller.reach, at=at)
-    outbox = outbox_summary(workspaces_of(caller.reach))
+    outbox = outbox_summary(caller.reach.workspaces)
     return show(
         request,
         "overview.html",

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ledger.clock import now_ms
@@ -365,7 +366,7 @@ def _told(row: dict[str, Any], origins: Origins, others: Mapping[str, Other]) ->
 def _why_left_out(row: Mapping[str, Any]) -> str:
     """What the record says of a candidate that did not fit: "matches less than half as well as the best", say."""
     if row["verdict"] in ("below_limit", "filtered") and row["detail"]:
-        return f"{row['detail'][:1].upper()}{row['detail'][1:]}"
+        return capfirst(str(row["detail"]))
     return _LEFT_OUT.get(row["verdict"], str(row["verdict"]))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from django.test import Client
+from hindsight_fake import FakeHindsight, fake_hindsight
+from hindsight_peer import API_KEY, Peer
 
 from recall.services import create_api_key
 
@@ -83,3 +85,21 @@ def api_for(db: None) -> Callable[..., Api]:
 def api(api_for: Callable[..., Api]) -> Api:
     """A client whose key may do everything, everywhere."""
     return api_for()
+
+
+@pytest.fixture
+def fake(settings: Any, other_bank: Callable[[], None]) -> Iterator[tuple[Peer, FakeHindsight]]:
+    """The fake Hindsight as the installed bank; its global bank is `banks`."""
+    with fake_hindsight() as (peer, server):
+        settings.MEMORY_BANK = "hindsight"
+        settings.HINDSIGHT = {
+            "url": peer.url,
+            "api_key": API_KEY,
+            "bank_prefix": "banks",
+            "timeout_ms": 2_000,
+        }
+        other_bank()
+        peer.prefix = "banks"
+        peer.create("banks")
+        yield peer, server
+        other_bank()

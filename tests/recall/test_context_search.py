@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
-from hindsight_fake import FakeHindsight, fake_hindsight
-from hindsight_peer import API_KEY, Peer
+from hindsight_fake import FakeHindsight
+from hindsight_peer import Peer
 
 from ledger import outbox
 from ledger.clock import now_ms
@@ -71,24 +71,6 @@ def contents(answer: dict[str, Any]) -> list[str]:
 
 def codes(answer: dict[str, Any]) -> list[str]:
     return [warning["code"] for warning in answer["warnings"]]
-
-
-@pytest.fixture
-def fake(settings: Any, other_bank: Callable[[], None]) -> Iterator[tuple[Peer, FakeHindsight]]:
-    """The fake Hindsight as the installed bank; its global bank is `banks`."""
-    with fake_hindsight() as (peer, server):
-        settings.MEMORY_BANK = "hindsight"
-        settings.HINDSIGHT = {
-            "url": peer.url,
-            "api_key": API_KEY,
-            "bank_prefix": "banks",
-            "timeout_ms": 2_000,
-        }
-        other_bank()
-        peer.prefix = "banks"
-        peer.create("banks")
-        yield peer, server
-        other_bank()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from hindsight_fake import fake_hindsight
-from hindsight_peer import API_KEY, Peer
+from hindsight_fake import FakeHindsight
+from hindsight_peer import Peer
 
 from ledger import erasure as storage
 from ledger import outbox
@@ -57,20 +57,8 @@ def told(caller: Caller, db: None) -> Callable[..., str]:
 
 
 @pytest.fixture
-def fake(settings: Any, other_bank: Callable[[], None]) -> Iterator[Peer]:
-    """The fake Hindsight as the installed bank."""
-    with fake_hindsight() as (peer, _):
-        settings.MEMORY_BANK = "hindsight"
-        settings.HINDSIGHT = {
-            "url": peer.url,
-            "api_key": API_KEY,
-            "bank_prefix": "banks",
-            "timeout_ms": 2_000,
-        }
-        other_bank()
-        peer.create("banks")
-        yield peer
-        other_bank()
+def fake(fake: tuple[Peer, FakeHindsight]) -> Peer:
+    return fake[0]
 
 
 def deliver() -> outbox.Tally:

@@ -43,6 +43,11 @@ class Reach:
         """The workspace of a request that names none: a bound caller's own, else the global one."""
         return next(iter(self.writable)) if self.writable is not None and len(self.writable) == 1 else GLOBAL
 
+    @property
+    def workspaces(self) -> list[str] | None:
+        """The readable ones in order, as queries take them; None: every one."""
+        return None if self.readable is None else sorted(self.readable)
+
     def reads(self, workspace: str) -> bool:
         return self.readable is None or workspace in self.readable
 

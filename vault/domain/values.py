@@ -221,5 +221,13 @@ def checked_reason(value: str | None) -> str:
     return reason.strip()
 
 
+def required_reason(value: str | None) -> str:
+    """The same where one must be given."""
+    reason = checked_reason(value)
+    if not reason:
+        raise Invalid("a reason is required", field="reason", code="required")
+    return reason
+
+
 def check_link_type(value: str) -> str:
     return check_choice(value, LINK_TYPES, field="type")

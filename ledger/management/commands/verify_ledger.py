@@ -31,9 +31,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, **options: Any) -> None:
-        missing = triggers.missing()
-        if missing:
-            raise CommandError(f"the ledger is not protected: the database lacks {', '.join(missing)}")
+        if fault := triggers.fault():
+            raise CommandError(fault)
         if options["keyed_from"] is not None and settings.LEDGER_KEY is None:
             raise CommandError("--keyed-from needs the key: set RECALL_LEDGER_KEY")
         with tqdm(total=ContextEvent.objects.count(), unit="event", disable=not sys.stderr.isatty()) as bar:

@@ -45,9 +45,8 @@ class Command(BaseCommand):
         ids: list[str] = list(dict.fromkeys(options["ids"]))
         if bool(ids) == options["compact"]:
             raise CommandError("name what to erase, or give --compact without an ID", returncode=2)
-        missing = triggers.missing()
-        if missing:
-            raise CommandError(f"the ledger is not protected: the database lacks {', '.join(missing)}")
+        if fault := triggers.fault():
+            raise CommandError(fault)
         try:
             if options["dry_run"]:
                 self._tell_surveys(

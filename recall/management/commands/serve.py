@@ -320,9 +320,8 @@ def require_migrated() -> None:
 
 
 def require_guarded() -> None:
-    missing = triggers.missing()
-    if missing:
+    if fault := triggers.fault():
         raise CommandError(
-            f"the ledger is not protected: the database lacks {', '.join(missing)}. Find out who dropped them, "
+            f"{fault}. Find out who dropped them, "
             "put them back with manage.py migrate, then run manage.py verify_ledger"
         )
