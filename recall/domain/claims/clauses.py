@@ -14,8 +14,9 @@ _DAY_AND_MONTH = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
 SENTENCE_ENDS = frozenset(".!?;\n…。！？；")
 QUESTIONS = frozenset("?？")
 BREAKS = frozenset(",:()[]{}/|–—-、，：・•·")
-SIGNS_OF_STATE = frozenset("✅☑✔❌☐")
+SIGNS_OF_STATE = frozenset("✅☑✔✓❌☐")
 LONGEST = 80  # words in a clause: what has no punctuation is cut all the same, so that work stays linear
+LONGEST_SENTENCE = 400  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,10 @@ def sentences_of(tokens: list[Token], lexicon: Lexicon) -> Iterator[Sentence]:
     """Every sentence that has a word; a point inside a date, a number or an abbreviation ends none."""
     begun, fresh_line = 0, True
     for place, token in enumerate(tokens):
-        if token.word not in SENTENCE_ENDS or (token.word == "." and not _ends(tokens, place, lexicon)):
+        cut = place - begun >= LONGEST_SENTENCE
+        if not cut and (
+            token.word not in SENTENCE_ENDS or (token.word == "." and not _ends(tokens, place, lexicon))
+        ):
             continue
         if place > begun:
             yield _sentence(tokens[begun:place], lexicon, token.word in QUESTIONS, fresh_line)

@@ -22,7 +22,16 @@ from recall.domain.claims.dates import Dated, Direction
 from recall.domain.claims.finality import Said, final_states
 from recall.domain.claims.languages import language_of
 from recall.domain.claims.lexicon import END, SHARE, Lexicon, Trigger, lexicon_for
-from recall.domain.claims.subjects import Item, Named, anywhere, item_of, object_after, subject_before
+from recall.domain.claims.subjects import (
+    Item,
+    Named,
+    anywhere,
+    item_of,
+    object_after,
+    owner_before,
+    related,
+    subject_before,
+)
 from recall.domain.claims.tokens import Token, tokens_of
 
 DECIDED = frozenset(("postponed", "rescheduled", "cancelled"))  # deciding on these is doing them
@@ -82,6 +91,7 @@ class _Reader:
     elsewhere: bool = False
     last_kind: str | None = None
     last_named: Named = "nothing"
+    theme: Named = "nothing"
     sentence_no: int = 0
 
     def read(self, sentence: Sentence) -> None:
@@ -96,10 +106,12 @@ class _Reader:
             return
         condition = sentence.question
         loose_hedge = False
+        self.theme = "nothing"
         for clause in clauses:
             before = len(self.said)
             conditional, hedge_alone = self._clause(sentence, clause, dated, loose_hedge)
             condition = condition or conditional
+            self.theme = self._theme(sentence.words, clause, dated)
             if hedge_alone and len(self.said) == before:
                 if clause.end - clause.start <= 5 and before > first and clause is clauses[-1]:
                     self.said[-1] = replace(self.said[-1], hedged=True)
@@ -269,6 +281,25 @@ class _Reader:
             return conditional, True
         return conditional, False
 
+    def _theme(self, words: list[str], clause: Clause, dated: list[bool]) -> Named:
+        """What a clause is about by the noun phrase it begins with; an elliptic clause after it is about the same."""
+        sets = self.lexicon.sets
+        if self.lexicon.language != "en" or words[clause.start] not in sets["articles"]:
+            return self.theme
+        verb = next(
+            (
+                place
+                for place in range(clause.start + 1, min(clause.end, clause.start + 5))
+                if words[place] in sets["finite"]
+            ),
+            None,
+        )
+        return (
+            self.theme
+            if verb is None
+            else subject_before(words, verb, clause.start, dated, self.item, self.lexicon)
+        )
+
     def _make_prior(self) -> None:
         """What the sentence said before "now" lies before it in time."""
         for place in range(len(self.said) - 1, -1, -1):
@@ -288,11 +319,7 @@ class _Reader:
         self, words: list[str], place: int, clause: Clause, dated: list[bool], sentence: Sentence
     ) -> _Found | None:
         every = self.lexicon.triggers
-        share = (
-            every.get(SHARE, ())
-            if _is_share(words[place]) or words[place + 1 : place + 2] == ["percent"]
-            else ()
-        )
+        share = every.get(SHARE, ()) if _is_share(words, place) else ()
         for trigger in (*every.get(words[place], ()), *share):
             fit = self._fit(trigger, words, place, clause.end, dated)
             if fit is None:
@@ -337,7 +364,7 @@ class _Reader:
             if (
                 here < end
                 and not (dated[here] and number)
-                and (words[here] in element.words or (SHARE in element.words and _is_share(words[here])))
+                and (words[here] in element.words or (SHARE in element.words and _is_share(words, here)))
             ):
                 here += 1
             elif not element.optional:
@@ -434,7 +461,7 @@ class _Reader:
             governed = scope.governor if scope.governor_end in (further + 1, before) else ""
             form = "base"
             word = words[further] if further >= clause.start else ""
-        elif form == "past" and word in sets["to_infinitive"]:
+        elif form in ("past", "state") and word in sets["to_infinitive"]:
             form = "base"
         if governed == "refusal":
             own = trigger.lemma == self.item.verb
@@ -478,6 +505,18 @@ class _Reader:
         if trigger.role == "noun":
             return self._named_by_noun(words, clause, dated, found)
         subject = subject_before(words, found.start, clause.start, dated, item, lexicon)
+        if subject in ("nothing", "pronoun") and words[clause.start] in ("which", "who"):
+            subject = related(words, clause.start, item, lexicon)
+        elif subject == "nothing" and self.theme == "other":
+            subject = "other"
+        if trigger.kind == "due" and words[found.start - 2 : found.start - 1]:
+            near = words[max(clause.start, found.start - 3) : found.start]
+            if (
+                subject == "other"
+                and len(near) < 3
+                and any(word in lexicon.sets["due_subjects"] for word in near)
+            ):
+                subject = "nothing"
         if trigger.role == "state":
             if (
                 found.end < clause.end
@@ -520,27 +559,7 @@ class _Reader:
             named = object_after(words, found.end + 1, clause.end, dated, item, lexicon)
             if named != "nothing":
                 return named
-        owner: list[str] = []
-        here = found.start - 1
-        while (
-            here >= clause.start
-            and len(owner) < 5
-            and words[here] not in lexicon.sets["subject_starts"]
-            and not dated[here]
-        ):
-            if words[here] in lexicon.sets["prepositions"] or words[here] in lexicon.sets["between"]:
-                break
-            owner.insert(0, words[here])
-            if words[here] in lexicon.sets["determiners"]:
-                break
-            here -= 1
-        owner = [
-            word
-            for word in owner
-            if word != "'s"
-            and word not in lexicon.sets["deadline_words"]
-            and word not in lexicon.sets["not_words"]
-        ]
+        owner, here = owner_before(words, found.start, clause.start, dated, lexicon)
         named = (
             object_after(owner, 0, len(owner), [False] * len(owner), item, lexicon) if owner else "nothing"
         )
@@ -631,7 +650,7 @@ class _Reader:
         """The date that belongs to a trigger: the one its kind may be led to, nearest after it, else before it."""
         kind = trigger.kind
         relations = self.lexicon.raw["relations_of"].get(kind)
-        reach = min(len(sentence.words), clause.end + (12 if kind == "due" else 0))
+        reach = min(len(sentence.words), clause.end + (12 if kind == "due" else 4))
         after = [one for one in sentence.dates if found.start <= one.start < reach and one.end > found.start]
         before = [one for one in sentence.dates if clause.start <= one.start < found.start]
         if kind == "due":
@@ -639,7 +658,7 @@ class _Reader:
         if relations is None:
             return next(iter(after + before[::-1]), None)
         for one in after + before[::-1]:
-            if one.relation in relations:
+            if one.relation in relations and one.lead <= clause.end + 1:
                 return one
             if one.relation == "" and self._names_new_date(sentence.words, one):
                 return one
@@ -677,7 +696,7 @@ class _Reader:
 
     def _names_new_date(self, words: list[str], dated: Dated) -> bool:
         return any(
-            word in self.lexicon.sets["new_date_words"] for word in words[max(0, dated.lead - 3) : dated.lead]
+            word in self.lexicon.sets["now_said"] for word in words[max(0, dated.lead - 3) : dated.lead]
         )
 
     def _until(self, sentence: Sentence, clause: Clause, found: _Found) -> bool:
@@ -767,10 +786,11 @@ class _Reader:
             self._say(kind, value, negated=False, hedged=False, span=span)
 
 
-def _is_share(word: str) -> bool:
-    return (word.endswith("%") and word[:-1].isdigit() and len(word) <= 4) or (
-        word.isdigit() and len(word) <= 3
-    )
+def _is_share(words: list[str], place: int) -> bool:
+    word = words[place]
+    if word.endswith("%"):
+        return word[:-1].isdigit() and len(word) <= 4
+    return word.isdigit() and len(word) <= 3 and words[place + 1 : place + 2] == ["percent"]
 
 
 def _share(words: list[str], place: int, end: int) -> str | None:

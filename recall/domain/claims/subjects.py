@@ -83,6 +83,10 @@ def names(phrase: list[str], item: Item, lexicon: Lexicon) -> Named:
         whole = phrase and (phrase[-1] in sets["pronouns"] or phrase[-1] in sets["plain"])
         return "pronoun" if whole else "other" if phrase else "nothing"
     numbers = {word for word in words if word.isdigit()}
+    if item.numbers:
+        numbers |= {
+            spoken.partition("=")[2] for spoken in sets["ordinals"] if spoken.partition("=")[0] in words
+        }
     if numbers and item.numbers and numbers.isdisjoint(item.numbers):
         return "other"
     words = [word for word in words if not word.isdigit()]
@@ -170,7 +174,7 @@ def _phrase_from(
                 phrase.append(word)
             place += 1
             continue
-        if phrase and word in sets["determiners"]:
+        if phrase and (word in sets["determiners"] or word in lexicon.dates["numbers"]):
             break
         phrase.append(word)
         place += 1
@@ -201,6 +205,8 @@ def subject_before(
             here -= 1
             continue
         if word in sets["pronouns"] and not phrase:
+            if word in sets["relative_words"] and _relative(words, here, start, lexicon):
+                return _just_before(words, here, start, item, lexicon)
             phrase.append(word)
             break
         if word in sets["noun_links"] and phrase:
@@ -232,6 +238,62 @@ def subject_before(
     )
 
 
+def owner_before(
+    words: list[str], place: int, start: int, dated: list[bool], lexicon: Lexicon
+) -> tuple[list[str], int]:
+    """The words before a noun that say whose it is ("the budget meeting's" deadline), and the place before them."""
+    sets = lexicon.sets
+    owner: list[str] = []
+    here = place - 1
+    while here >= start and len(owner) < 6 and not dated[here] and words[here] not in sets["subject_starts"]:
+        word = words[here]
+        if word in sets["prepositions"] or (word in sets["between"] and word != "'s"):
+            break
+        owner.insert(0, word)
+        here -= 1
+        if word in sets["determiners"]:
+            break
+    aside = sets["deadline_words"] | sets["not_words"]
+    return [word for word in owner if word not in aside and word != "'s"], here
+
+
+def _relative(words: list[str], place: int, start: int, lexicon: Lexicon) -> bool:
+    """Whether "that" goes on about the noun before it, and does not introduce what is said."""
+    before = words[place - 1] if place > start else ""
+    sets = lexicon.sets
+    return before[:1].isalpha() and not (
+        before in sets["subject_starts"]
+        or before in sets["prepositions"]
+        or before in sets["between"]
+        or before in sets["pronouns"]
+        or before in sets["persons"]
+        or before in sets["adverbs"]
+    )
+
+
+def _just_before(words: list[str], place: int, start: int, item: Item, lexicon: Lexicon) -> Named:
+    """What the noun phrase that ends right before a place stands for, whatever came before it."""
+    sets = lexicon.sets
+    phrase: list[str] = []
+    here = place - 1
+    while here >= start and len(phrase) < 4 and words[here][:1].isalnum():
+        if words[here] in sets["prepositions"] or words[here] in sets["subject_starts"]:
+            break
+        phrase.insert(0, words[here])
+        if words[here] in sets["determiners"]:
+            break
+        here -= 1
+    named = names(phrase, item, lexicon)
+    return named if named == "item" else "other"
+
+
+def related(words: list[str], place: int, item: Item, lexicon: Lexicon) -> Named:
+    """What a clause that begins with "which" at a place is about: the noun phrase before it, past the comma."""
+    while place > 0 and not words[place - 1][:1].isalnum():
+        place -= 1
+    return _just_before(words, place, 0, item, lexicon)
+
+
 def anywhere(words: list[str], start: int, end: int, skip: list[bool], item: Item, lexicon: Lexicon) -> Named:
     """For languages whose order of words is not read: whether the clause names the item, something else, or nothing."""
     sets = lexicon.sets
@@ -243,15 +305,17 @@ def anywhere(words: list[str], start: int, end: int, skip: list[bool], item: Ite
     if not told:
         return "nothing"
     if lexicon.spaced:
-        if any(stem(word) in item.nouns or _compound(word, item) for word in told):
+        if any(stem(word) in item.nouns or _compound(word, item, lexicon) for word in told):
             return "item"
     elif any(word in noun or noun in word for word in told for noun in item.nouns):
         return "item"
     return "item" if all(word in sets["generic"] for word in told) else "other"
 
 
-def _compound(word: str, item: Item) -> bool:
+def _compound(word: str, item: Item, lexicon: Lexicon) -> bool:
     """Whether it is a word of the summary with an article or an ending: "Rapporten" for "Rapport"."""
+    if any(word == noun + ending for noun in item.nouns for ending in lexicon.sets["article_endings"]):
+        return True
     return any(
         len(noun) >= 4
         and (word.startswith(noun) or noun.startswith(stem(word)))
