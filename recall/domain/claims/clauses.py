@@ -8,24 +8,25 @@ from dataclasses import dataclass
 
 from recall.domain.claims.dates import Dated, dates_in
 from recall.domain.claims.lexicon import Lexicon
+from recall.domain.claims.subjects import Item
 from recall.domain.claims.tokens import Token
 
 _DAY_AND_MONTH = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
 SENTENCE_ENDS = frozenset(".!?;\n…。！？；")
 QUESTIONS = frozenset("?？")
 BREAKS = frozenset(",:()[]{}/|–—-、，：・•·")
-SIGNS_OF_STATE = frozenset("✅☑✔✓❌☐")
 LONGEST = 80  # words in a clause: what has no punctuation is cut all the same, so that work stays linear
 LONGEST_SENTENCE = 400  # likewise
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The tokens up to an end sign; `question`: that sign asks."""
+    """The tokens up to an end sign; `question`: that sign asks. `dated` says of each word whether it is in a date."""
 
     tokens: list[Token]
     words: list[str]
     dates: list[Dated]
+    dated: list[bool]
     question: bool
     starts_line: bool
 
@@ -43,10 +44,10 @@ def sentences_of(tokens: list[Token], lexicon: Lexicon) -> Iterator[Sentence]:
     """Every sentence that has a word; a point inside a date, a number or an abbreviation ends none."""
     begun, fresh_line = 0, True
     for place, token in enumerate(tokens):
-        cut = place - begun >= LONGEST_SENTENCE
-        if not cut and (
-            token.word not in SENTENCE_ENDS or (token.word == "." and not _ends(tokens, place, lexicon))
-        ):
+        if place - begun >= LONGEST_SENTENCE:
+            yield _sentence(tokens[begun:place], lexicon, False, fresh_line)
+            begun, fresh_line = place, False
+        if token.word not in SENTENCE_ENDS or (token.word == "." and not _ends(tokens, place, lexicon)):
             continue
         if place > begun:
             yield _sentence(tokens[begun:place], lexicon, token.word in QUESTIONS, fresh_line)
@@ -59,7 +60,11 @@ def sentences_of(tokens: list[Token], lexicon: Lexicon) -> Iterator[Sentence]:
 
 def _sentence(tokens: list[Token], lexicon: Lexicon, question: bool, starts_line: bool) -> Sentence:
     words = [token.word for token in tokens]
-    return Sentence(tokens, words, dates_in(words, lexicon), question, starts_line)
+    dates = dates_in(words, lexicon)
+    dated = [False] * len(words)
+    for one in dates:
+        dated[one.start : one.end] = [True] * (one.end - one.start)
+    return Sentence(tokens, words, dates, dated, question, starts_line)
 
 
 def _ends(tokens: list[Token], place: int, lexicon: Lexicon) -> bool:
@@ -83,54 +88,41 @@ def _ends(tokens: list[Token], place: int, lexicon: Lexicon) -> bool:
 def clauses_of(sentence: Sentence, lexicon: Lexicon) -> list[Clause]:
     """The clauses of a sentence, cut at commas and their like and before connectives, never inside a date."""
     words = sentence.words
-    inside = [False] * (len(words) + 1)
-    dated_starts = set()
-    for dated in sentence.dates:
-        dated_starts.add(dated.start)
-        for place in range(dated.start, dated.end):
-            inside[place] = True
+    date_starts = {one.start for one in sentence.dates}
     clauses: list[Clause] = []
     start, connective, place = 0, "", 0
-
-    def cut(end: int, next_start: int, next_connective: str) -> None:
-        nonlocal start, connective
-        if end > start:
-            clauses.append(Clause(start, end, connective))
-            connective = ""
-        start = next_start
-        if next_connective:
-            connective = next_connective
-
     while place < len(words):
-        if inside[place]:
-            place += 1
-            continue
-        word = words[place]
-        if word in BREAKS:
-            cut(place, place + 1, "")
-        elif length := lexicon.phrases["not_connectives"].at(words, place):
-            place += length
-            continue
-        elif length := lexicon.phrases["connectives"].at(words, place):
-            if not (
-                place + length in dated_starts or _the_date(words, place + length, dated_starts, lexicon)
-            ):
-                cut(place, place, " ".join(words[place : place + length]))
-            place += length
-            continue
-        elif (
-            word in lexicon.sets["and_words"] and place > start and _begins_a_verb(words, place + 1, lexicon)
-        ):
-            cut(place, place + 1, word)
+        length, cut, resume, begins_with = 1, False, place, ""
+        if sentence.dated[place]:
+            pass
+        elif words[place] in BREAKS:
+            cut, resume = True, place + 1
+        elif kept := lexicon.phrases["not_connectives"].at(words, place):
+            length = kept
+        elif leading := lexicon.phrases["connectives"].at(words, place):
+            length = leading
+            cut = not _leads_to_a_date(words, place + length, date_starts, lexicon)
+            begins_with = " ".join(words[place : place + length])
+        elif words[place] in lexicon.sets["and_words"] and _begins_a_verb(words, place + 1, lexicon):
+            cut, resume, begins_with = True, place + 1, words[place]
         elif place - start >= LONGEST:
-            cut(place, place, "")
-        place += 1
-    cut(len(words), len(words), "")
+            cut = True
+        if cut:
+            if place > start:
+                clauses.append(Clause(start, place, connective))
+                connective = ""
+            start, connective = resume, begins_with or connective
+        place += length
+    if len(words) > start:
+        clauses.append(Clause(start, len(words), connective))
     return clauses
 
 
-def _the_date(words: list[str], place: int, dated_starts: set[int], lexicon: Lexicon) -> bool:
-    return place < len(words) and words[place] in lexicon.sets["date_fillers"] and place + 1 in dated_starts
+def _leads_to_a_date(words: list[str], place: int, date_starts: set[int], lexicon: Lexicon) -> bool:
+    """Whether a word is a preposition here and no connective: "until Friday", "after the 5th"."""
+    if place in date_starts:
+        return True
+    return place + 1 in date_starts and words[place] in lexicon.sets["date_fillers"]
 
 
 def _begins_a_verb(words: list[str], place: int, lexicon: Lexicon) -> bool:
@@ -143,3 +135,33 @@ def _begins_a_verb(words: list[str], place: int, lexicon: Lexicon) -> bool:
     return any(
         trigger.form in ("past", "state") and trigger.kind for trigger in lexicon.triggers.get(word, ())
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A clause in its sentence, with the lexicon and the item it is read by."""
+
+    lexicon: Lexicon
+    item: Item
+    sentence: Sentence
+    words: list[str]
+    dated: list[bool]
+    start: int
+    end: int
+    connective: str
+
+    def left_of(self, place: int) -> int:
+        """The last place before one that is no adverb, auxiliary or negation; `start` - 1 when all are."""
+        skipped, negations = self.lexicon.sets["skipped"], self.lexicon.sets["not_words"]
+        place -= 1
+        while place >= self.start and (self.words[place] in skipped or self.words[place] in negations):
+            place -= 1
+        return place
+
+    def word(self, place: int) -> str:
+        """The word at a place of the clause; empty outside it."""
+        return self.words[place] if self.start <= place < self.end else ""
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """The offsets into the text of the words from one place to before another."""
+        return self.sentence.tokens[start].start, self.sentence.tokens[max(start, end - 1)].end

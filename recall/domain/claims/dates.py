@@ -148,7 +148,7 @@ class _Grammar:
             if before >= length and lead in self.relations:
                 relation = self.relations[lead]
                 return relation, before - length
-        return "", place
+        return "", before
 
     # ---- days
 

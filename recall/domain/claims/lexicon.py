@@ -73,7 +73,7 @@ class Lexicon:
     sets: Mapping[str, frozenset[str]]
     phrases: Mapping[str, Phrases]
     dates: Mapping[str, Any]
-    title_verbs: Mapping[str, tuple[str, str]]
+    title_verbs: Mapping[str, tuple[str, Form]]
     spelling: Mapping[str, str]
     neighbours: Mapping[str, tuple[str, ...]]
     known: frozenset[str]
@@ -214,9 +214,9 @@ def _trigger(written: str, entry: dict[str, Any], form: Form, lemma: str) -> Tri
     )
 
 
-def _title_verbs(raw: dict[str, Any], verbs: dict[str, list[str]]) -> dict[str, tuple[str, str]]:
+def _title_verbs(raw: dict[str, Any], verbs: dict[str, list[str]]) -> dict[str, tuple[str, Form]]:
     """Every form of the verbs that start a title, with its verb and which form it is."""
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[str, Form]] = {}
     for lemma, forms in raw.get("title_verbs", {}).items():
         for form, words in zip(_FORMS, forms.split(), strict=True):
             for word in words.split("/"):
