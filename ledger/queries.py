@@ -736,11 +736,20 @@ class OperationState:
 
 
 def operation(operation_id: str, scope: str | None) -> OperationState:
-    """One operation of a caller (`kind:id`); None stands for whoever may see them all. Raises NotFound."""
+    """One operation of a caller (`kind:id`); None stands for whoever may see them all. Raises NotFound.
+
+    An operation and its outbox entry are written together; where the entry is gone, somebody took it out of the
+    database by hand, nothing will deliver the event any more, and that is told as a failure.
+    """
     found = Operation.objects.filter(id=operation_id).select_related("event").first()
     if found is None or (scope is not None and found.scope != scope):
         raise NotFound(f"no operation {operation_id}", hint="ids begin with op_")
-    entry = OutboxEntry.objects.get(operation=found, kind="context")
+    entry = OutboxEntry.objects.filter(operation=found, kind="context").first() or OutboxEntry(
+        state=outbox.FAILED,
+        attempts=0,
+        error_code="entry_missing",
+        error="the outbox holds no entry of this operation: whether it was delivered is not known",
+    )
     return OperationState(
         id=found.id,
         event_id=found.event_id,

@@ -47,6 +47,7 @@ def envelope(error: Exception, context: dict[str, Any]) -> Response | None:
         return Response(
             body("unavailable", "the database did not answer; nothing was written", hint="try again"),
             status=503,
+            headers={"Retry-After": "1"},  # most often another writer holds the lock, for less than that
         )
     if isinstance(error, Http404):
         error = exceptions.NotFound()

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from ledger import outbox, triggers
 from ledger.clock import now_ms
@@ -367,6 +367,27 @@ def test_an_unknown_event_and_an_unknown_operation_are_not_found(api: Api) -> No
 
 
 # ------------------------------------------------------------------------------------------- operations
+
+
+def test_an_operation_whose_outbox_entry_was_taken_out_by_hand_says_so(api: Api) -> None:
+    _, made = add(api)
+    OutboxEntry.objects.filter(event_id=made["event_id"]).delete()
+    status, told = api.get(f"/v1/operations/{made['operation_id']}")
+    assert (status, told["event_id"], told["state"]) == (200, made["event_id"], "failed")
+    assert (told["last_error"]["code"], told["next_attempt_at"]) == ("entry_missing", None)
+    assert "whether it was delivered is not known" in told["last_error"]["message"]
+
+
+def test_a_locked_database_is_a_503_that_says_when_to_try_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object, **__: object) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr("ledger.queries.Operation.objects.filter", locked)
+    answer = api.raw("GET", "/v1/operations/op_00000000000000000000000000", None)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert error_of((503, answer.json()))[:2] == (503, "unavailable")
 
 
 def test_an_operation_tells_how_its_delivery_stands(
