@@ -265,25 +265,26 @@ def writing() -> Iterator[None]:
             _lock_chain()
             yield
     except OperationalError as error:
-        refusal = _storage_refusal(error)
+        refusal = storage_refusal(error)
         if refusal is None:
             raise
         raise refusal from error
 
 
-def _storage_refusal(error: OperationalError) -> Refused | None:
+def storage_refusal(error: OperationalError) -> Unavailable | None:
+    """What to tell about a database that cannot write, full or held by another; None for any other fault."""
     said = str(error).lower()
     if "full" in said or "no space left" in said:
         return Unavailable(
             "the disk of the database is full; nothing was written",
             code="storage_full",
-            hint="free some space, then repeat the request with the same key",
+            hint="free some space, then repeat the request, with the same key where it had one",
         )
     if "locked" in said:
         return Unavailable(
             "another writer holds the database; nothing was written",
             code="database_locked",
-            hint="repeat the request with the same key",
+            hint="repeat the request, with the same key where it had one",
         )
     return None
 

@@ -141,7 +141,12 @@ CODES = [
     (500, "internal", "An unexpected error, logged on the server. Nothing was half-written."),
     (503, "record_unavailable", "The record could not be written, so nothing was served."),
     (503, "storage_full", "The disk of the database is full. Nothing was written."),
-    (503, "database_locked", "Another writer holds the database. Nothing was written."),
+    (
+        503,
+        "database_locked",
+        "Another writer holds the database. Nothing was written; come back after Retry-After.",
+    ),
+    (503, "unavailable", "The database did not answer. Nothing was written; come back after Retry-After."),
     (503, "ledger_key_mismatch", "The ledger was written with another key than the server has."),
     (503, "verification_running", "The ledger is being verified already."),
     (503, "erased_meanwhile", "A memory or an event was erased while it was recalled: ask again."),

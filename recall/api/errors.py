@@ -14,9 +14,12 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from ledger.domain.refusals import Refused
+from ledger.domain.refusals import Refused, Unavailable
+from ledger.services import storage_refusal
 
 log = logging.getLogger(__name__)
+
+SOON_OVER = ("database_locked", "unavailable")  # most often another writer, who is done within a second
 
 
 def body(code: str, message: str, *, field: str | None = None, hint: str | None = None) -> dict[str, Any]:
@@ -36,19 +39,19 @@ def cut(text: str, length: int) -> str:
 def envelope(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler."""
     set_rollback()
+    if isinstance(error, OperationalError):
+        log.exception("database error in %s", type(context.get("view")).__name__)
+        error = storage_refusal(error) or Unavailable(
+            "the database did not answer; nothing was written", code="unavailable", hint="try again"
+        )
     if isinstance(error, Refused):
         return Response(
-            body(error.code, error.message, field=error.field, hint=error.hint), status=error.status
+            body(error.code, error.message, field=error.field, hint=error.hint),
+            status=error.status,
+            headers={"Retry-After": "1"} if error.code in SOON_OVER else None,
         )
     if isinstance(error, RequestDataTooBig):
         return Response(body("too_large", "the body is larger than this server takes"), status=413)
-    if isinstance(error, OperationalError):
-        log.exception("database error in %s", type(context.get("view")).__name__)
-        return Response(
-            body("unavailable", "the database did not answer; nothing was written", hint="try again"),
-            status=503,
-            headers={"Retry-After": "1"},  # most often another writer holds the lock, for less than that
-        )
     if isinstance(error, Http404):
         error = exceptions.NotFound()
     if isinstance(error, exceptions.APIException):

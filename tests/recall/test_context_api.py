@@ -378,16 +378,26 @@ def test_an_operation_whose_outbox_entry_was_taken_out_by_hand_says_so(api: Api)
     assert "whether it was delivered is not known" in told["last_error"]["message"]
 
 
-def test_a_locked_database_is_a_503_that_says_when_to_try_again(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "code", "retry_after"),
+    [
+        ("database is locked", "database_locked", "1"),
+        ("database or disk is full", "storage_full", None),
+        ("disk I/O error", "unavailable", "1"),
+    ],
+)
+def test_a_fault_of_the_database_is_a_503_with_one_code_for_memories_and_context_alike(
+    api: Api, monkeypatch: pytest.MonkeyPatch, fault: str, code: str, retry_after: str | None
 ) -> None:
-    def locked(*_: object, **__: object) -> None:
-        raise OperationalError("database is locked")
+    def fails(*_: object, **__: object) -> None:
+        raise OperationalError(fault)
 
-    monkeypatch.setattr("ledger.queries.Operation.objects.filter", locked)
-    answer = api.raw("GET", "/v1/operations/op_00000000000000000000000000", None)
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert error_of((503, answer.json()))[:2] == (503, "unavailable")
+    monkeypatch.setattr("ledger.services.head", fails)
+    for path, body in (("/v1/memories", {"text": "tea"}), ("/v1/context", {"text": "tea"})):
+        answer = api.raw("POST", path, body, **{"Idempotency-Key": "one"})
+        assert (answer.status_code, answer.headers.get("Retry-After")) == (503, retry_after), path
+        assert error_of((503, answer.json()))[:2] == (503, code), path
+        assert "nothing was written" in answer.json()["error"]["message"]
 
 
 def test_an_operation_tells_how_its_delivery_stands(
